@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import multiprocessing
+import os
 import signal
 import sys
 import time
@@ -199,7 +200,7 @@ class _Hand:
     _waiting: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
 
     def listen(self) -> None:
-        asyncio.get_running_loop().add_reader(self.pipe.fileno(), self._heard)
+        _watch(self.pipe, self._heard)
 
     def tell(self, command: Command) -> None:
         if self.gone:
@@ -255,6 +256,13 @@ class _Hand:
         self._waiting.clear()
 
 
+def _watch(pipe: Connection[Any, Any], heard: Callable[[], None]) -> None:
+    """Have ``heard`` called when ``pipe`` has something. uvloop takes what it watches out of blocking mode, where a
+    message that does not fit at once, as a snapshot of some hundred requests, would break off in the middle."""
+    asyncio.get_running_loop().add_reader(pipe.fileno(), heard)
+    os.set_blocking(pipe.fileno(), True)
+
+
 def _main(pipe: Connection[Word, Command], orders: Orders, path: Path, index: int, of: int) -> None:
     """What a worker process runs."""
     for number in TERMINAL:
@@ -301,7 +309,7 @@ async def _work(pipe: Connection[Word, Command], orders: Orders, path: Path, ind
 
     worker = Worker(orders, path, index, of, time.monotonic)
     worker.vitals.start()
-    loop.add_reader(pipe.fileno(), heard)
+    _watch(pipe, heard)
     # a service manager sends SIGTERM to all processes of a run: the parent ends them in its own time, if it can
     loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_later(ORPHAN_S, commands.put_nowait, None))
     ticking = loop.create_task(_tick(pipe, worker))

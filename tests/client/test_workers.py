@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing.connection
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from command_line import in_process
 from run_in_memory import scenario_of
 
@@ -96,6 +99,31 @@ def test_the_workers_of_a_shard_are_those_of_one_process_that_are_its(sim: str, 
         sent = {r.seq: round(r.due_s, 6) for r in share if r.due_s < step.end_s}
         assert sent == {a.seq: round(a.due_s, 6) for a in plan[index::4] if a.due_s < step.end_s}
         assert {r.worker for r in share} == {index}
+
+
+def test_a_snapshot_larger_than_the_pipe_comes_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a node of Ray this end has uvloop too, which takes what it watches out of blocking mode."""
+    make = multiprocessing.connection.Pipe
+
+    def small(duplex: bool = True) -> Any:
+        ends = make(duplex)
+        for end in ends:
+            with socket.socket(fileno=os.dup(end.fileno())) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        return ends
+
+    async def look(fleet: LocalFleet, step: Step) -> None:
+        await until(fleet, step.end_s)
+        while await fleet.in_flight() < 40:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert len(await fleet.snapshot()) >= 40
+        await fleet.finish(0.0)
+
+    monkeypatch.setattr(multiprocessing.connection, "Pipe", small)
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        fleet, _ = uvloop.run(offered(url, lambda i: tmp_path / f"r-{i}", 1, look))
+    assert fleet.dead == []
 
 
 def test_dx05_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_path: Path) -> None:
