@@ -97,6 +97,7 @@ class LocalFleet:
         # a worker judges nothing: the detector's modules would take most of its start
         orders = replace(self.orders, scenario=replace(scenario, knee=scenario.ramp, features={}))
         of = self.shards * self.workers
+        ready = []
         for index in range(self.shard, of, self.shards):
             ours, theirs = context.Pipe()
             args = (theirs, orders, self.paths(index), index, of)
@@ -108,8 +109,9 @@ class LocalFleet:
             hand = _Hand(index, process, ours, self)
             self._hands.append(hand)
             hand.listen()
+            ready.append(hand.expect(_ready))
             hand.tell((_ready, (), {}))
-        await asyncio.gather(*(hand.expect(_ready) for hand in self._hands))
+        await asyncio.gather(*ready)
         self._check()
         if self.dead:
             raise FleetError(f"{self.dead[0].reason} before it could start")
@@ -149,10 +151,11 @@ class LocalFleet:
 
     async def _ask(self, verb: Verb[P, T], *args: P.args, **kwargs: P.kwargs) -> list[T | None]:
         """The answers of all workers; None of one that is gone."""
+        answers = [hand.expect(verb) for hand in self._hands]  # first: a worker may answer at once
         self._tell(verb, *args, **kwargs)
-        answers = await asyncio.gather(*(hand.expect(verb) for hand in self._hands))
+        await asyncio.gather(*answers)
         self._check()
-        return answers
+        return [answer.result() for answer in answers]
 
     def _check(self) -> None:
         failures = [hand.failure for hand in self._hands if hand.failure]
@@ -210,13 +213,12 @@ class _Hand:
         except OSError:
             self._lost()
 
-    async def expect(self, verb: Callable[..., Awaitable[T]]) -> T | None:
-        """The worker's answer to ``verb``; None when it is gone."""
-        if self.gone:
-            return None
+    def expect(self, verb: Callable[..., Awaitable[T]]) -> asyncio.Future[T | None]:
+        """The worker's next answer to ``verb``; None when it is gone."""
         future = self._waiting.setdefault(verb.__name__, asyncio.get_running_loop().create_future())
-        answer: T | None = await future
-        return answer
+        if self.gone:
+            self._waiting.pop(verb.__name__).set_result(None)
+        return future
 
     def close(self) -> None:
         if not self.gone:

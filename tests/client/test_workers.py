@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from run_in_memory import scenario_of
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import FleetError, Orders, raise_file_limit, worker_count
 from loadramp.client.request_body import OPTIONAL_FIELDS
-from loadramp.client.workers import LocalFleet
+from loadramp.client.workers import LocalFleet, _Hand
 from loadramp.record.codec import decode_lines
 from loadramp.record.types import Calibration, Record, Step
 from loadramp.registry import ScenarioError
@@ -124,6 +124,36 @@ def test_a_snapshot_larger_than_the_pipe_comes_home(tmp_path: Path, monkeypatch:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         fleet, _ = uvloop.run(offered(url, lambda i: tmp_path / f"r-{i}", 1, look))
     assert fleet.dead == []
+
+
+@dataclass(slots=True)
+class Prompt:
+    """A pipe whose worker answers 3 before the one who asks does anything else."""
+
+    words: list[tuple[str, int]] = field(default_factory=list)
+    heard: Callable[[], None] = lambda: None
+
+    def send(self, command: Any) -> None:
+        self.words.append((command[0].__name__, 3))
+        self.heard()
+
+    def poll(self) -> bool:
+        return bool(self.words)
+
+    def recv(self) -> tuple[str, int]:
+        return self.words.pop()
+
+
+def test_an_answer_that_comes_at_once_is_not_missed() -> None:
+    async def asked() -> int:
+        fleet = LocalFleet(Any, Path)  # type: ignore[arg-type]
+        pipe: Any = Prompt()
+        fleet._hands = [_Hand(0, Any, pipe, fleet)]  # type: ignore[arg-type]
+        pipe.heard = fleet._hands[0]._heard
+        async with asyncio.timeout(10.0):
+            return await fleet.in_flight()
+
+    assert asyncio.run(asked()) == 3
 
 
 def test_dx05_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_path: Path) -> None:
