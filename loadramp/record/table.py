@@ -222,9 +222,9 @@ class Table:
 
     def select_rows(self, order: Ints) -> Table:
         """The rows at ``order``, in that order. May share memory with this table: none is written to."""
-        follow = len(order) and order[-1] - order[0] == len(order) - 1 and np.all(np.diff(order) == 1)
-        rows = slice(order[0], order[-1] + 1) if follow else order  # as most windows are
-        return self._part(rows, self.begin[:-1][rows], self.events[rows])
+        if len(order) and order[-1] - order[0] == len(order) - 1 and (order[1:] - order[:-1] == 1).all():
+            return self._following(int(order[0]), int(order[-1]) + 1)
+        return self._part(order, self.begin[:-1][order], self.events[order])
 
     def slices(self, events: int = SLICE_EVENTS) -> Iterator[tuple[int, Table]]:
         """The table in parts of about ``events`` events, each with the row that it begins at; nothing is copied."""
@@ -232,7 +232,7 @@ class Table:
         while first < n:
             goal = self.begin[first] + events
             last = min(n, max(first + 1, int(np.searchsorted(self.begin, goal, side="right")) - 1))
-            yield first, self.select_rows(np.arange(first, last))
+            yield first, self._following(first, last)
             first = last
 
     def alive(self, since_s: float, until_s: float) -> Table:
@@ -246,9 +246,16 @@ class Table:
         kept[np.delete(later, last_s.argmax()) if len(later) else later] = 0
         return self._part(rows, self.begin[:-1][rows], kept)
 
-    def _part(self, rows: Ints | slice, first: Ints, size: Ints) -> Table:
+    def _following(self, first: int, last: int) -> Table:
+        """The rows from ``first`` to before ``last``, as most windows are; nothing is copied."""
+        columns = {name: getattr(self, name)[first:last] for name in _OF_REQUESTS}
+        begin = self.begin[first : last + 1]
+        columns |= {name: getattr(self, name)[begin[0] : begin[-1]] for name in EVENTS}
+        return Table(**columns, begin=begin - begin[0])
+
+    def _part(self, rows: Ints, first: Ints, size: Ints) -> Table:
         """The rows ``rows``, each with ``size`` events from ``first`` on."""
-        columns = {f.name: getattr(self, f.name)[rows] for f in fields(Table) if f.name not in {"begin", *EVENTS}}
+        columns = {name: getattr(self, name)[rows] for name in _OF_REQUESTS}
         columns["begin"] = np.concatenate(([0], np.cumsum(size))).astype(np.int64)
         return Table(**columns, **{name: gathered(getattr(self, name), first, size) for name in EVENTS})
 
@@ -292,7 +299,7 @@ class Table:
     @property
     def events(self) -> Ints:
         """Output events of each request, shape n."""
-        return np.diff(self.begin)
+        return self.begin[1:] - self.begin[:-1]
 
     @property
     def received(self) -> Floats:
@@ -412,6 +419,9 @@ class Table:
         has = self.events > 0
         out[has] = self.event_s[index[has]]
         return out
+
+
+_OF_REQUESTS = tuple(f.name for f in fields(Table) if f.name not in {"begin", *EVENTS})
 
 
 @dataclass(slots=True)
