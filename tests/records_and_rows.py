@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,49 +72,56 @@ def row(rate_rps: float, **columns: Any) -> Row:
     What is not named here is as in a step in which nothing happened.
     """
     throughput = columns.get("throughput_rps", rate_rps)
-    empty = fold(window(60.0, rate_rps), Table.of([]))
-    plain: dict[str, Any] = {
-        "step": 0,
-        "role": "step",
+    at_rate: dict[str, Any] = {
         "rate_rps": rate_rps,
-        "users": None,
-        "begin_s": 0.0,
-        "window_begin_s": 0.0,
-        "window_end_s": 60.0,
         "arrival_rps": rate_rps,
         "load_rps": rate_rps,
         "requests": round(60 * rate_rps),
         "ok": round(60 * rate_rps),
-        "pending": 0,
-        "errors": {},
-        "error_ratio": 0.0,
         "throughput_rps": throughput,
         "throughput_blocks": [throughput * (1 + 0.02 * (-1) ** k) for k in range(10)],
         "first_token_blocks": [throughput * (1 + 0.03 * (-1) ** (k // 2)) for k in range(10)],
-        "output_tokens_mean": 100.0,
-        "output_tokens_sd": 0.0,
         "output_tokens_n": round(60 * rate_rps),
         "done_rps": throughput,
         "in_flight_mean": rate_rps,
-        "saturated": False,
-        "deficit": False,
-        "signals": [],
-        "evidence": {},
-        "itl_p50_s": 0.010,
-        "itl_p99_s": 0.020,
-        "itl_p99_log_se": 0.02,
-        "ttft_p50_s": 0.050,
-        "ttft_p99_s": 0.100,
-        "prefill_share": 0.0,
-        "good_ratio": 1.0,
         "good_n": round(60 * rate_rps),
-        "began_with_backlog": False,
-        "settled": True,
-        "server_restarted": None,
-        "void": False,
-        "reasons": {},
     }
-    return changed(empty, **{**plain, **columns})
+    return changed(_at_any_rate(), **{**at_rate, **columns})
+
+
+@cache
+def _at_any_rate() -> Row:
+    """What rows have in common whatever their rate: folded once for all of them."""
+    return changed(
+        fold(window(60.0), Table.of([])),
+        step=0,
+        role="step",
+        users=None,
+        begin_s=0.0,
+        window_begin_s=0.0,
+        window_end_s=60.0,
+        pending=0,
+        errors={},
+        error_ratio=0.0,
+        output_tokens_mean=100.0,
+        output_tokens_sd=0.0,
+        saturated=False,
+        deficit=False,
+        signals=[],
+        evidence={},
+        itl_p50_s=0.010,
+        itl_p99_s=0.020,
+        itl_p99_log_se=0.02,
+        ttft_p50_s=0.050,
+        ttft_p99_s=0.100,
+        prefill_share=0.0,
+        good_ratio=1.0,
+        began_with_backlog=False,
+        settled=True,
+        server_restarted=None,
+        void=False,
+        reasons={},
+    )
 
 
 def overload(rate_rps: float, served_rps: float, **columns: Any) -> Row:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,11 @@ def latencies(ttft_p50: float, ttft_p99: float, itl_p50: float, itl_p99: float) 
 
 def served_rows() -> list[Row]:
     """Five steps, the last overloaded, then a soak of five minutes at 13.6 req/s."""
+    return list(_served_rows())
+
+
+@cache
+def _served_rows() -> list[Row]:
     rows = [
         row(i, rate, throughput_rps=throughput, **latencies(*ms)) for i, (rate, *ms, throughput) in enumerate(SERVED)
     ]
@@ -77,8 +84,12 @@ def served_rows() -> list[Row]:
     return [*rows, soak]
 
 
+@cache
 def served_table(seconds: float = 150.0, per_s: float = 4.0, tokens: int = 12) -> Table:
-    """Requests at even distances, ``tokens`` tokens about 25 ms apart; each fiftieth stalls for 400 ms, one fails."""
+    """Requests at even distances, ``tokens`` tokens about 25 ms apart; each fiftieth stalls for 400 ms, one fails.
+
+    One for all that ask: nobody can write to it.
+    """
     records = []
     n = int(seconds * per_s)
     for i in range(n):
@@ -93,7 +104,10 @@ def served_table(seconds: float = 150.0, per_s: float = 4.0, tokens: int = 12) -
                    prompt_tokens=2000 if i % 20 == 0 else 512)
         )  # fmt: skip
     records[-1].status, records[-1].error = "error", "http_5xx"
-    return Table.of(records)
+    table = Table.of(records)
+    for column in fields(table):
+        getattr(table, column.name).flags.writeable = False
+    return table
 
 
 def steps() -> list[Step]:
@@ -113,7 +127,7 @@ def estimates(**more: Estimate) -> dict[str, Estimate]:
 
 def served(**more: Any) -> Run:
     """The whole run; ``more`` replaces fields; ``scenario`` may be text, ``info`` what run.json holds."""
-    fields: dict[str, Any] = {
+    filled: dict[str, Any] = {
         "info": {
             "state": "complete", "name": "chat", "seed": 42, "began_at": "2026-01-02T03:04:05+00:00",
             "argv": ["loadramp", "run", "scenarios/chat.toml"], "versions": {"loadramp": "0.1.0"},
@@ -134,12 +148,12 @@ def served(**more: Any) -> Run:
         ],
         "path": "reports/20260102-030405-chat",
     }  # fmt: skip
-    fields |= more
-    if isinstance(fields["scenario"], str):
-        fields["scenario"] = load(fields["scenario"])
-    if isinstance(fields["info"], dict):
-        fields["info"] = read_info(fields["info"])
-    return Run(**fields)
+    filled |= more
+    if isinstance(filled["scenario"], str):
+        filled["scenario"] = load(filled["scenario"])
+    if isinstance(filled["info"], dict):
+        filled["info"] = read_info(filled["info"])
+    return Run(**filled)
 
 
 def unpacked(text: str) -> str:
