@@ -28,6 +28,8 @@ from loadramp.workload.schedule import turns_of
 MOST_STREAMS = 20_000
 LEAD_S = 0.05
 """How long before its begin a step is announced to workers on this host."""
+FLUSH_S = 0.05
+"""A record is written at most so much later, and before anybody is told that its request is over."""
 MOST_PER_CORE = 16
 """Worker processes: more only take each other's time, and a slip of the keyboard stops the machine."""
 SPARE_FILES = 64
@@ -108,6 +110,7 @@ class Worker:
     vitals: HealthMonitor = field(init=False)
     _disk: str = ""
     _file: BinaryIO = field(init=False)
+    _unwritten: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         orders = self.orders = replace(self.orders, scenario=with_files(self.orders.scenario))
@@ -133,19 +136,28 @@ class Worker:
         return self._disk or self.share.failure
 
     def snapshot(self) -> list[Record]:
-        """The requests in flight, as they are now; their text only where it is asked for."""
+        """The requests in flight, as they are now; their text only where it is asked for. All others are written."""
+        self.flush()
         records = self.share.client.snapshot()
         if not self.orders.save_text:
             for record in records:
                 record.text = None
         return records
 
+    def in_flight(self) -> int:
+        """How many requests are in flight. All others are written."""
+        self.flush()
+        return self.share.client.counts.in_flight
+
     def sample(self) -> ClientSample:
+        """What happened since the last one; all that has ended by now is written."""
+        self.flush()
         return self.vitals.sample(self.share.client.counts, self.share.held)
 
     async def close(self) -> None:
         self.vitals.stop()
         await self.share.close()
+        self.flush()
         self._file.close()
 
     def _client(self) -> Client:
@@ -163,15 +175,28 @@ class Worker:
             save_text=orders.save_text or turns_of(orders.scenario) > 1,
         )
 
-    def _write(self, record: Record) -> None:
-        if self._disk:  # behind half a line a whole one would be lost too
+    async def finish(self, deadline_s: float) -> None:
+        """As ``Sender.finish``; everything is written then."""
+        await self.share.finish(deadline_s)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the records of what has ended."""
+        records, self._unwritten = self._unwritten, []
+        if self._disk or not records:  # behind half a line a whole one would be lost too
             return
-        data = line_of(record)
+        data = b"".join(map(line_of, records))
         try:
             while data:  # a disk that is nearly full takes a part, and refuses the rest
                 data = data[self._file.write(data) :]
         except OSError as error:
             self._disk = f"{self.path}: {error.strerror or error}"
+
+    def _write(self, record: Record) -> None:
+        """Soon: several at once cost half as much each."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+        self._unwritten.append(record)
 
 
 @dataclass(slots=True)
@@ -212,7 +237,7 @@ class InlineFleet:
 
     async def in_flight(self) -> int:
         self._check()
-        return self._running.share.client.counts.in_flight
+        return self._running.in_flight()
 
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""
@@ -221,7 +246,7 @@ class InlineFleet:
         return taken
 
     async def finish(self, deadline_s: float) -> None:
-        await self._running.share.finish(deadline_s)
+        await self._running.finish(deadline_s)
         self._check()
 
     async def close(self) -> None:

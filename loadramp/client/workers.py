@@ -59,11 +59,11 @@ async def _snapshot(worker: Worker) -> bytes:
 
 
 async def _in_flight(worker: Worker) -> int:
-    return worker.share.client.counts.in_flight
+    return worker.in_flight()
 
 
 async def _finish(worker: Worker, deadline_s: float) -> None:
-    await worker.share.finish(deadline_s)
+    await worker.finish(deadline_s)
 
 
 @dataclass(slots=True)

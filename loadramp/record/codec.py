@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import accumulate
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from loadramp.record.types import Record
 
@@ -27,10 +28,11 @@ _PLAIN = [
     for f in fields(Record)
     if f.name not in {*TIMES, "due_s", "event_s", "event_tokens", "event_choice", "warnings"}
 ]
-_WRITTEN = [(name, MISSING if name == "status" else default) for name, default in _PLAIN]  # no default: always there
-_written_values = attrgetter(*(name for name, _ in _WRITTEN))
+_written_values = attrgetter(*(name for name, _ in _PLAIN))
 _instants = attrgetter(*TIMES)
 _LISTS = ("event_tokens", "event_choice", "warnings")
+_FEW = 100
+"""So few numbers Python rounds in less time than NumPy, which costs some microseconds a call."""
 _HINTS = get_type_hints(Record)
 
 
@@ -51,29 +53,40 @@ _Line = msgspec.defstruct(
     rename={"due_s": "due_us", **TIMES, "event_s": "event_us"}, kw_only=True, forbid_unknown_fields=True,
 )  # fmt: skip
 """A line as it is written, by the names of a Record: microseconds, which count from ``due_s`` on in ``TIMES``."""
+_Written = msgspec.defstruct(
+    "_Written",
+    [*((name, Any, UNSET if default is MISSING or name == "status" else default) for name, default in _PLAIN),
+     *((name, Any, None) for name in ("due_us", *TIMES.values())),
+     *((name, list, []) for name in ("event_us", *_LISTS))],
+    omit_defaults=True, gc=False,
+)  # fmt: skip
+"""A line as it is made: in the order of ``_written_values``, and without type checks. A status is always there."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Line)
 
 
 def encode(record: Record) -> bytes:
     """One JSON line, newline included."""
-    values = zip(_WRITTEN, _written_values(record), strict=True)
-    line: dict[str, Any] = {name: value for (name, default), value in values if value != default}
     due_us = _us(record.due_s)
-    line["due_us"] = due_us
-    for key, instant_s in zip(TIMES.values(), _instants(record), strict=True):
-        if instant_s is not None:
-            line[key] = _us(instant_s) - due_us
-    if record.event_s:
-        gaps_us = np.rint(np.array(record.event_s) * 1e6).astype(np.int64)  # as _us rounds, in a third of the time
-        gaps_us[1:] -= gaps_us[:-1]  # np.diff takes three times as long
-        gaps_us[0] -= due_us
-        line["event_us"] = gaps_us.tolist()
-    for name in _LISTS:
-        value = getattr(record, name)
-        if value and not (name == "event_tokens" and all(tokens == 1 for tokens in value)):
-            line[name] = value
+    times = [None if instant_s is None else _us(instant_s) - due_us for instant_s in _instants(record)]
+    tokens = record.event_tokens
+    if tokens and tokens.count(1) == len(tokens):
+        tokens = []
+    events = _gaps_us(record.event_s, due_us)
+    line = _Written(*_written_values(record), due_us, *times, events, tokens, record.event_choice, record.warnings)
     return _encoder.encode(line) + b"\n"
+
+
+def _gaps_us(event_s: list[float], before_us: int) -> list[int]:
+    """Microseconds from one to the next, the first one since ``before_us``."""
+    if len(event_s) < _FEW:
+        stamps_us = [round(instant_s * 1e6) for instant_s in event_s]
+        return list(map(sub, stamps_us, [before_us, *stamps_us]))
+    gaps_us = np.rint(np.array(event_s) * 1e6).astype(np.int64)  # as _us rounds
+    gaps_us[1:] -= gaps_us[:-1]  # np.diff takes three times as long
+    gaps_us[0] -= before_us
+    gaps: list[int] = gaps_us.tolist()
+    return gaps
 
 
 def decode(line: bytes) -> Record:
