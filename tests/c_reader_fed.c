@@ -54,6 +54,9 @@ void gather_feed(int fd, const char *data, int length, double now_s) {
     fed = data, fed_length = length, fed_fd = fd, fed_s = now_s;
 }
 
+/* It reads as the thread does on the beat. */
+void gather_fed_beat(struct gather *gather, int beats) { gather->beating = beats; }
+
 /* What a beat at now_s takes for the offset of the wall clock that is ahead_s ahead. */
 double gather_fed_offset(struct gather *gather, double now_s, double ahead_s) {
     fed_s = now_s, fed_ahead_s = ahead_s;
@@ -65,19 +68,21 @@ double gather_fed_offset(struct gather *gather, double now_s, double ahead_s) {
 #ifdef PROGRAM
 static char given[MOST_READS][LOT_BYTES + READ_BYTES];
 static int given_length[MOST_READS], givens;
-static long noted;
+static long noted, opened;
 
 /* The shape of a plain event as Python finds it, but without its proof: more is noted. */
 static void learn(struct kept *kept, const char *json, const char *end) {
     static const struct { const char *key; int hole; } keys[] = {
-        {"\"content\":", TEXT}, {"\"id\":", STRING}, {"\"created\":", NUMBER}, {"\"completion_tokens\":", COUNT}};
-    char *shape = memcpy(kept->shape, "\r\ndata: ", 8);
+        {"\"content\":", TEXT}, {"\"id\":", STRING}, {"\"created\":", NUMBER}, {"\"completion_tokens\":", COUNT},
+        {"\"prompt_tokens\":", SAME}};
+    struct shape *running = &kept->running;
+    char *shape = memcpy(running->bytes, "\r\ndata: ", 8);
     int used = 8, texts = 0, part = 0, ignored;
     if (end - json + 12 > SHAPE_BYTES) return;
     for (int begin = 0; part < MOST_PARTS; part++) {
         const char *from = end, *to = end;
         int hole = END;
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 5; i++) {
             const char *at = memmem(json, from - json, keys[i].key, strlen(keys[i].key)), *behind;
             if (!at) continue;
             for (at += strlen(keys[i].key); at < end && *at == ' ';) at++;
@@ -88,33 +93,54 @@ static void learn(struct kept *kept, const char *json, const char *end) {
         memcpy(shape + used, json, from - json);
         used += from - json, texts += hole == TEXT;
         if (hole == END) memcpy(shape + used, "\n\n\r\n", 4), used += 4;
-        kept->part[part] = (struct part){used - begin, hole}, begin = used, json = to;
+        running->part[part] = (struct part){used - begin, hole}, begin = used, json = to;
         if (hole == END) break;
     }
-    kept->parts = kept->learnt = texts == 1 && part < MOST_PARTS ? part + 1 : 0;
+    running->parts = texts == 1 && part < MOST_PARTS ? part + 1 : 0;
+    kept->stage = running->parts ? RUNNING : ANY;
 }
 
-/* What is taken must be the reads since it was taken last, in order, and only the last of them may be other than plain. */
+/* The head of a reply as other replies have it, the value of its last header but one left open. */
+static void learn_head(struct shape *head, const char *data, int length) {
+    const char *end = memmem(data, length, "\r\n\r\n", 4), *hole = end;
+    if (!end || end + 4 - data > SHAPE_BYTES) return;
+    while (hole > data && *hole != ':') hole--;
+    const char *rest = hole > data ? line_end(hole, end + 1) : NULL;
+    head->parts = rest ? 2 : 1;
+    head->part[0] = (struct part){rest ? hole - data : end + 4 - data, rest ? LINE : END};
+    head->part[1] = (struct part){rest ? end + 4 - rest : 0, END};
+    memcpy(head->bytes, data, head->part[0].length);
+    if (rest) memcpy(head->bytes + head->part[0].length, rest, head->part[1].length);
+}
+
+/* What is taken must be the reads since it was taken last, in order; where nobody is patient, only the last of them may be
+ * other than plain. */
 static void take(struct gather *gather, int fd, long connection) {
     gather_take(gather, fd);
-    kept_of(gather, fd)->most_reads = connection % 4 ? 1 : LOT_READS;
+    struct kept *kept = kept_of(gather, fd);
+    kept->most_reads = connection % 4 ? 1 : LOT_READS;
     const struct lot *lot = &gather->taken;
-    int at = 0, lines = 0, last = lot->plain - 1;
-    for (int i = 0; i < lot->text; i++) lines += lot->data[i] == '\n';
-    if (lines != lot->noted || lot->text > lot->used) abort();
-    if (lot->reads != givens || lot->plain < lot->reads - 1 || lot->plain > lot->reads) abort();
-    const char *data = lot->data + lot->text;
+    int at = 0, lines = 0, plain = 0, last = -1;
+    for (int i = lot->text; i < lot->text_end; i++) lines += lot->data[i] == '\n';
+    if (lines != lot->noted || lot->text > lot->text_end || lot->text_end > lot->used) abort();
+    if (lot->reads != givens || lot->opening > lot->reads || (!kept->patient && lot->opening)) abort();
     for (int i = 0; i < lot->reads; i++) {
-        if (lot->ends[i] - at != given_length[i] || memcmp(data + at, given[i], given_length[i])) {
+        if (i == lot->opening && lot->noted) {
+            if (lot->text != at) abort();
+            at = lot->text_end;
+        }
+        if (lot->ends[i] - at != given_length[i] || memcmp(lot->data + at, given[i], given_length[i])) {
             fprintf(stderr, "connection %ld: read %d is not what was fed\n", connection, i);
             abort();
         }
-        if (i < lot->plain && (lot->starts[i] < at || data[lot->starts[i]] != '{')) abort();
-        if (i < lot->plain && data[lot->ends[i] - 5] != '}') abort();
-        at = lot->ends[i];
+        if (lot->starts[i] && (lot->starts[i] < at || lot->data[lot->starts[i]] != '{')) abort();
+        if (lot->starts[i] && lot->data[lot->ends[i] - 5] != '}') abort();
+        at = lot->ends[i], plain += lot->starts[i] > 0;
+        if (lot->starts[i]) last = i;
     }
-    noted += lot->noted;
-    if (last >= 0) learn(kept_of(gather, fd), data + lot->starts[last], data + lot->ends[last] - 4);
+    if (plain != lot->plain || (!kept->patient && plain < lot->reads - 1)) abort();
+    noted += lot->noted, opened += lot->opening;
+    if (last >= 0) learn(kept, lot->data + lot->starts[last], lot->data + lot->ends[last] - 4);
     givens = 0;
 }
 
@@ -122,7 +148,8 @@ int main(void) {
     static char data[1 << 24];
     struct gather *gather = gather_new();
     long reads = 0, lots = 0, connection = 0;
-    int fd = 3, length;
+    static struct shape head, running;
+    int fd = 3, length, first = 1;
     gather_keep(gather, fd);
     while (fread(&length, sizeof length, 1, stdin) == 1) {
         if (length == 0) { /* this connection is closed, and another begins */
@@ -130,9 +157,14 @@ int main(void) {
             gather_read(gather, 0, 0.0, 0.005);
             if (gather->due_count != 1 || gather_drop(gather, fd, 0)) abort();
             take(gather, fd, connection);
+            if (kept_of(gather, fd)->running.parts) running = kept_of(gather, fd)->running;
             if (!gather->taken.over || gather->taken.error || !gather_drop(gather, fd, 0)) abort();
             connection++, fd = 3 + (connection * 7) % 500;
             gather_keep(gather, fd);
+            kept_of(gather, fd)->head = head, kept_of(gather, fd)->running = running;
+            gather->beating = connection % 2;
+            gather_expect(gather, fd, gather->beating);
+            first = 1;
             continue;
         }
         if (length < 0 || length > (int)sizeof data || fread(data, 1, length, stdin) != (size_t)length) return 2;
@@ -141,6 +173,7 @@ int main(void) {
             char *exact = malloc(part); /* nothing behind it that could be read */
             memcpy(exact, data + at, part);
             memcpy(given[givens], exact, part), given_length[givens++] = part;
+            if (first) learn_head(&head, data, length), first = 0;
             gather_feed(fd, exact, part, 1.0 + reads++ * 0.001);
             const struct lot *lot = &kept_of(gather, fd)->lot;
             int before = lot->reads;
@@ -152,7 +185,8 @@ int main(void) {
         }
     }
     gather_free(gather);
-    printf("%ld connections, %ld reads, %ld lots, %ld events noted\n", connection, reads, lots, noted);
+    printf("%ld connections, %ld reads, %ld lots, %ld opening reads, %ld events noted\n", connection, reads, lots, opened,
+           noted);
     return 0;
 }
 #endif

@@ -36,7 +36,10 @@ class MemoryPipe:
             self._open = False
             self._later(self._server.lost)
 
-    def keep(self, on_lot: object, like: bytes = b"") -> None:
+    def expect(self, on_batch: object, patient: bool) -> None:
+        """Nothing is kept back."""
+
+    def keep(self, sure: bool, like: bytes = b"") -> None:
         """Nothing is kept back: to wake up costs nothing here."""
 
     def pull(self) -> None:

@@ -124,7 +124,10 @@ class Dealt:
         if self._pipe is not None:
             self._pipe.close()
 
-    def keep(self, on_lot: object, like: bytes = b"") -> None:
+    def expect(self, on_batch: object, patient: bool) -> None:
+        """Nothing is kept back."""
+
+    def keep(self, sure: bool, like: bytes = b"") -> None:
         """Nothing is kept back."""
 
     def pull(self) -> None:

@@ -37,9 +37,11 @@ class Fed:
         assert library is not None
         library.gather_feed.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_double]
         library.gather_feed.restype = None
+        library.gather_fed_beat.argtypes, library.gather_fed_beat.restype = [ctypes.c_void_p, ctypes.c_int], None
         library.gather_fed_offset.argtypes = [ctypes.c_void_p, ctypes.c_double, ctypes.c_double]
         library.gather_fed_offset.restype = ctypes.c_double
         self._feed, self._offset = library.gather_feed, library.gather_fed_offset
+        self._beat = library.gather_fed_beat
         self._gather = CReader(library)
 
     def keep(self) -> KeptReads:
@@ -47,6 +49,17 @@ class Fed:
 
     def drop(self) -> None:
         self._gather.drop(_FD)
+
+    def beat(self, beats: bool) -> None:
+        """Whether it reads on the beat, so that patient requests can be."""
+        self._beat(self._gather._at, beats)
+
+    def forget(self) -> None:
+        """No reply has been seen yet."""
+        self._gather.opening = self._gather.shape = None
+
+    def waiting(self) -> tuple[int, int, int]:
+        return self._gather.waiting()
 
     def read(self, data: bytes, t_s: float) -> bool:
         """Whether what is kept must be looked at now that ``data`` came."""
@@ -86,38 +99,39 @@ def in_python(one: Mutated, pieces: Sequence[bytes], beat_s: float = 0.0) -> Rec
     return ended(exchange, one, 1.0 + beat_s * (len(pieces) + 2))
 
 
-def in_c(fed: Fed, one: Mutated, pieces: Sequence[bytes], beat_s: float) -> Record:
+def in_c(fed: Fed, one: Mutated, pieces: Sequence[bytes], beat_s: float, patient: bool = False) -> Record:
     """The same by way of the reader in C, as a socket's pipe uses it."""
     exchange = exchange_of(one)
-    kept: KeptReads | None = None
+    kept = fed.keep()
+    fed.beat(patient)
+    kept.expect(patient)
 
-    def pull(kept: KeptReads) -> None:
+    def pull() -> None:
         taken = kept.take()
+        for data, stamp_s in taken.opening:
+            exchange.feed(data, stamp_s)
         for batch in (taken.noted, taken.batch):
             if batch is not None:
                 exchange.feed_batch(batch, 0.0)
-        if taken.other:
-            exchange.feed(taken.other, taken.other_s)
-        kept.note(exchange.patient)
+        for data, stamp_s in taken.others:
+            if not exchange.over:
+                exchange.feed(data, stamp_s)
+        kept.note(exchange.patient, exchange.answer.like)
 
     for number, piece in enumerate(pieces, 2):
-        t_s = 1.0 + beat_s * number
-        if kept is None:
-            exchange.feed(piece, t_s)
-        elif fed.read(piece, t_s):
-            pull(kept)
+        if fed.read(piece, 1.0 + beat_s * number):
+            pull()
         if exchange.over:
             break
-        if exchange.patient and kept is None:
-            kept = fed.keep()
-        elif not exchange.patient and kept is not None:
-            pull(kept)
-            fed.drop()
-            kept = None
-    if kept is not None:
-        pull(kept)
-        fed.drop()
+    pull()
+    fed.drop()
     return ended(exchange, one, 1.0 + beat_s * (len(pieces) + 2))
+
+
+def ways_in_c(fed: Fed, one: Mutated, pieces: Sequence[bytes], beat_s: float) -> list[Record]:
+    """The records of ``in_c``: at once, and patiently where no reply has begun so before, and where this one has."""
+    fed.forget()
+    return [in_c(fed, one, pieces, beat_s, patient) for patient in (False, True, True)]
 
 
 def cuts(rng: Random, raw: bytes, how: str) -> list[bytes]:
@@ -153,8 +167,9 @@ def faults_of(one: Mutated, fed: Fed | None) -> list[str]:
         found += [f"cut in {how}: {said}" for said in apart(whole, other)]
     if fed is not None and rng.random() < 0.6:
         pieces = cuts(rng, one.raw, rng.choice(("events", "events", "events", "groups", "many")))
-        python, c = in_python(one, pieces, _BEAT_S), in_c(fed, one, pieces, _BEAT_S)
-        found += [f"in C: {said}" for said in apart(python, c)]
+        python = in_python(one, pieces, _BEAT_S)
+        for c in ways_in_c(fed, one, pieces, _BEAT_S):
+            found += [f"in C: {said}" for said in apart(python, c)]
     return found
 
 

@@ -196,7 +196,10 @@ class _MemoryPipe:
         if self._next is not None:
             self._next.cancel()
 
-    def keep(self, on_lot: object, like: bytes = b"") -> None:
+    def expect(self, on_batch: object, patient: bool) -> None:
+        """Nothing is kept back."""
+
+    def keep(self, sure: bool, like: bytes = b"") -> None:
         pass
 
     def pull(self) -> None:

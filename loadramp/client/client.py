@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
-from loadramp.client.http.pool import Counts
+from loadramp.client.http.pool import ActiveRequest, Counts
 from loadramp.client.measuring_client import MeasuringClient
 from loadramp.record.types import Arrival, Record
 from loadramp.workload.prompts.content import Content
@@ -22,6 +22,15 @@ class Client(Protocol):
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and read its answer. Never raises; a cancelled one is a record of what arrived."""
+
+    def start(
+        self, arrival: Arrival, request: bytes, done: Callable[[Record], None], *, patient: bool
+    ) -> ActiveRequest | None:
+        """As ``send``, and ``done`` gets the record; ``patient``: it may get it some 20 ms late. None, and nothing is
+        sent: this one must be sent by ``send``."""
+
+    def cut(self, active: ActiveRequest) -> None:
+        """Stop waiting for the answer of a request that was started: its record is what arrived."""
 
     def snapshot(self) -> list[Record]:
         """Copies of the records of all requests in flight, with what has arrived so far."""

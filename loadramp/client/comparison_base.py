@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.endpoint import Endpoint
 from loadramp.client.http.limits import BEYOND, limit_passed, most_events
-from loadramp.client.http.pool import Counts, deadline_of
+from loadramp.client.http.pool import ActiveRequest, Counts, deadline_of
 from loadramp.client.http.reply_parts import codings_of, retry_after_s
 from loadramp.client.http.sockets import Connect
 from loadramp.client.measuring_client import record_of
@@ -96,6 +96,15 @@ class ComparisonClient:
             timeouts.stop()
             del self._active[id(active)]
         return self._finish(active)
+
+    def start(
+        self, arrival: Arrival, request: bytes, done: Callable[[Record], None], *, patient: bool
+    ) -> ActiveRequest | None:
+        """Not without a task."""
+        return None
+
+    def cut(self, active: ActiveRequest) -> None:
+        """Nothing was started."""
 
     def snapshot(self) -> list[Record]:
         """Copies of the records of all requests in flight, with what has arrived so far."""

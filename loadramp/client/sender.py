@@ -6,7 +6,7 @@ Sessions: the schedule starts them; each later turn is due when the answer befor
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from asyncio_throttle.throttler import Throttler
 
 from loadramp.client.client import Client
 from loadramp.client.client_failure import client_error_record, describe_exception
+from loadramp.client.http.pool import ActiveRequest
 from loadramp.client.measuring_client import record_of
 from loadramp.client.timer import Timer
 from loadramp.record.types import Arrival, Calibration, Record, Step, no_room
@@ -27,6 +28,8 @@ HOLD_S = 30.0
 """How far past its end a step is planned: load for the moment until the next step is decided."""
 GIVE_UP_S = 1.0
 """An arrival later than this is recorded as failed and not sent: no storm of overdue requests after a stall."""
+AHEAD, AHEAD_S, SPARE_S = 16, 0.05, 0.0001
+"""So many requests at most, due within AHEAD_S of the first, are built in a row, and none when it is due soon."""
 LEFT_OPEN_S = 0.2
 """An answer known to be over so much later than its last byte was left open by the server."""
 FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_RETRY_AFTER_S = 1.0, 10.0, 60.0
@@ -80,6 +83,9 @@ class Sender:
     _resting: bool = True
     """Nothing new is sent, later turns included: before the first step, in a drain, at the end."""
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
+    _started: dict[ActiveRequest, None] = field(default_factory=dict)
+    """Requests under way that no task of ``_sending`` waits for."""
+    _none_started: asyncio.Future[None] | None = None
     _thinking: set[asyncio.Task[None]] = field(default_factory=set)
     """Sessions between an answer and the next turn."""
     _pacers: set[asyncio.Task[None]] = field(default_factory=set)
@@ -103,13 +109,21 @@ class Sender:
     async def finish(self, deadline_s: float) -> None:
         """Start nothing more; wait for what is in flight until ``deadline_s`` of the run's time, then cut the rest."""
         self._stop_arrivals()
-        if self._sending:
-            timeout_s = max(0.0, deadline_s - self._now_s())
-            _, late = await asyncio.wait(self._sending, timeout=timeout_s)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late)
+        await self._idle(max(0.0, deadline_s - self._now_s()))
+        for task in tuple(self._sending):
+            task.cancel()
+        for active in tuple(self._started):
+            self.client.cut(active)
+        await self._idle(None)
+
+    async def _idle(self, timeout_s: float | None) -> None:
+        """Wait until nothing is in flight, at most so long."""
+        waits: set[asyncio.Future[None]] = set(self._sending)
+        if self._started:
+            self._none_started = asyncio.get_running_loop().create_future()
+            waits.add(self._none_started)
+        if waits:
+            await asyncio.wait(waits, timeout=timeout_s)
 
     async def close(self) -> None:
         """Cut everything and let go of the client."""
@@ -135,14 +149,28 @@ class Sender:
         try:
             await timer.until(self.t0_s + step.begin_s)
             self._users = 0
-            for arrival in plan:
-                ask = self._prepare(arrival)  # before it is due, so that building it is not lag
-                await timer.until(self.t0_s + arrival.due_s)
-                if arrival.due_s >= ends.until_s:
+            for ask in self._prepared(plan):
+                await timer.until(self.t0_s + ask.arrival.due_s)
+                if ask.arrival.due_s >= ends.until_s:
                     break
                 self._launch(ask)
         finally:
             timer.close()
+
+    def _prepared(self, plan: Iterable[Arrival]) -> Iterator[_Ask]:
+        """The requests of ``plan``, built before they are due, so that building is not lag: several in a row while
+        there is time until the first of them, since that takes half as long for each."""
+        ready: list[_Ask] = []
+        for arrival in plan:
+            before_s = self._now_s()
+            ready.append(self._prepare(arrival))
+            now_s, first_s = self._now_s(), ready[0].arrival.due_s
+            spare_s = first_s - now_s - 2.0 * (now_s - before_s)
+            if len(ready) < AHEAD and arrival.due_s < first_s + AHEAD_S and spare_s > SPARE_S:
+                continue
+            yield from ready
+            ready.clear()
+        yield from ready
 
     async def _closed_loop(self, step: Step, first_seq: int) -> None:
         assert step.users is not None
@@ -175,7 +203,7 @@ class Sender:
                 while ask is not None and number < self._users:
                     now_s = self._now_s()
                     ask = replace(ask, arrival=replace(ask.arrival, step=self._step_at(now_s), due_s=now_s))
-                    record, later = await self._through(ask)
+                    record, later = self._followed(ask, await self._exchange(ask))
                     self._write(record)
                     failed = 0 if record.ok else failed + 1
                     pause_s = max(ask.arrival.prompt.think_s, wait_after(failed, record.retry_after_s))
@@ -200,14 +228,34 @@ class Sender:
         most = self.scenario.pace.max_in_flight
         if late_s > GIVE_UP_S:
             self.write(self._not_sent(ask.arrival, f"not sent: the client was {late_s:.1f} s late"))
-        elif most is not None and len(self._sending) >= -(-most // self.of):
+        elif most is not None and len(self._sending) + len(self._started) >= -(-most // self.of):
             self.write(self._not_sent(ask.arrival, no_room(most)))
-        else:
+        elif self._throttle is not None or not self._start(ask):
             self._keep(self._sending, self._send(ask))
+
+    def _start(self, ask: _Ask) -> bool:
+        """Send without a task, if the client can: a task costs more than sending does."""
+        started: ActiveRequest | None = None
+
+        def done(record: Record) -> None:
+            if started is not None:
+                self._started.pop(started, None)
+            if not self._started and self._none_started is not None and not self._none_started.done():
+                self._none_started.set_result(None)
+            self._ended_with(ask, record)
+
+        patient = not ask.arrival.prompt.following
+        started = self.client.start(ask.arrival, ask.request, done, patient=patient)
+        if started is not None:
+            self._started[started] = None
+        return started is not None
 
     async def _send(self, ask: _Ask) -> None:
         """Send, and let the session go on when the answer is there."""
-        record, later = await self._through(ask)
+        self._ended_with(ask, await self._exchange(ask))
+
+    def _ended_with(self, ask: _Ask, record: Record) -> None:
+        record, later = self._followed(ask, record)
         self._write(record)
         if later is not None and not self._resting:
             self._keep(self._thinking, self._think(later))
@@ -218,9 +266,8 @@ class Sender:
         await asyncio.sleep(max(0.0, due_s - self._now_s()))
         self._launch(replace(later, arrival=replace(later.arrival, step=self._step_at(due_s))))
 
-    async def _through(self, ask: _Ask) -> tuple[Record, _Ask | None]:
+    def _followed(self, ask: _Ask, record: Record) -> tuple[Record, _Ask | None]:
         """The record of ``ask``, and the turn that follows it."""
-        record = await self._exchange(ask)
         try:
             return record, self._next_turn(ask, record)
         except (

@@ -24,7 +24,7 @@ from hatch_build import COMPILERS, compiled
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http import c_reader as gather
 from loadramp.client.http import poller
-from loadramp.client.http.c_reader import TRIES, Beat, CReader, KeptReads, load
+from loadramp.client.http.c_reader import TRIES, Beat, CReader, KeptReads, Read, Taken, load
 from loadramp.client.http.connect import Dialer, dialer_of
 from loadramp.client.http.poller import clocks
 from loadramp.client.http.response import ResponseReader
@@ -81,6 +81,13 @@ class Bench:
             self.kept.take()
 
 
+def other_of(taken: Taken) -> bytes:
+    """The one read that is neither noted nor plain; empty: there is none."""
+    assert len(taken.others) < 2
+    assert taken.opening == []
+    return b"".join(data for data, _ in taken.others)
+
+
 def unlike(number: int) -> bytes:
     return framed(chunk({"index": 0, "delta": {"content": "a"}}, number=number))
 
@@ -128,8 +135,8 @@ def test_whole_events_wait_and_are_given_back_with_the_instants_they_came_at() -
         assert taken.batch.reads() == [EVENT, framed(C("bb"))]
         assert taken.batch.payloads() == [C("a")[6:-2], C("bb")[6:-2]]
         assert all(a <= at <= b for (a, b), at in zip(instants, taken.batch.stamps_s, strict=True))
-        assert (taken.other, taken.kernel, taken.late, taken.over, taken.error) == (b"", True, 0, False, 0)
-        assert one.kept.take() == (None, None, b"", 0.0, False, 0, False, 0)
+        assert (taken.others, taken.kernel, taken.late, taken.over, taken.error) == ([], True, 0, False, 0)
+        assert one.kept.take() == ([], None, None, [], False, 0, False, 0)
 
 
 @built
@@ -178,7 +185,7 @@ def test_nothing_is_noted_after_another_read_until_it_was_parsed() -> None:
         one.send(EVENT)
         assert one.send(EVENT[:-1]) == [one.mine.fileno()]
         taken = one.kept.take()
-        assert (taken.noted is not None, taken.batch, taken.other) == (True, None, EVENT[:-1])
+        assert (taken.noted is not None, taken.batch, other_of(taken)) == (True, None, EVENT[:-1])
         one.kept.note(False)
         assert one.send(EVENT) == [one.mine.fileno()]
         taken = one.kept.take()
@@ -205,7 +212,7 @@ def test_a_plain_event_is_what_it_is_for_the_python_reader(what: str) -> None:
         assert one.send(EVENT, data) == ([] if plain else [one.mine.fileno()])
         taken = one.kept.take()
         assert taken.batch is not None
-        assert (taken.batch.reads(), taken.other) == (([EVENT, data], b"") if plain else ([EVENT], data))
+        assert (taken.batch.reads(), other_of(taken)) == (([EVENT, data], b"") if plain else ([EVENT], data))
 
 
 @built
@@ -215,7 +222,7 @@ def test_a_long_event_is_given_back_at_once_and_last() -> None:
         assert one.send(EVENT, data) == [one.mine.fileno()]
         taken = one.kept.take()
         assert taken.batch is not None
-        assert (taken.batch.reads(), taken.other) == ([EVENT], data)
+        assert (taken.batch.reads(), other_of(taken)) == ([EVENT], data)
 
 
 @built
@@ -240,9 +247,9 @@ def test_what_is_given_back_is_what_was_sent_and_a_lot_is_what_the_python_reader
                 got += taken.batch.reads()
                 for read, payload in zip(taken.batch.reads(), taken.batch.payloads(), strict=True):
                     assert read == framed(b"data: " + payload + b"\n\n")
-            if taken.other:
-                got.append(taken.other)
-                assert not plain_events([taken.other])
+            if taken.others:
+                got.append(other_of(taken))
+                assert not plain_events([other_of(taken)])
         last = one.kept.take().batch
         got += [] if last is None else last.reads()
     assert got == reads
@@ -255,8 +262,8 @@ def test_what_the_kernel_did_not_stamp_is_not_kept() -> None:
         before_s = time.monotonic()
         assert one.send(framed(C("b")), trusted=False) == [one.mine.fileno()]
         taken = one.kept.take()
-        assert taken.other == framed(C("b"))
-        assert before_s <= taken.other_s <= time.monotonic()
+        assert other_of(taken) == framed(C("b"))
+        assert before_s <= taken.others[0][1] <= time.monotonic()
 
 
 @built
@@ -283,7 +290,7 @@ def test_the_end_is_told_after_what_came_before_it_and_again_until_it_is_taken(r
         assert one.read() == [one.mine.fileno()]
         taken = one.kept.take()
         assert taken.batch is not None
-        assert (taken.batch.reads(), taken.other, taken.over, taken.error) == ([EVENT], b"", True, 104 if reset else 0)
+        assert (taken.batch.reads(), taken.others, taken.over, taken.error) == ([EVENT], [], True, 104 if reset else 0)
 
 
 @built
@@ -323,7 +330,7 @@ def test_on_the_beat_a_thread_notes_what_comes_and_tells_only_what_is_due() -> N
         assert one.gather.start(one.epoll_fd, told, wall_s - now_s, Beat(0.001, 10.0, 100_000, 1e9))
         before_s = time.monotonic()
         one.other.send(EVENT)
-        while one.gather.waiting() != (1, 0):
+        while one.gather.waiting() != (1, 0, 0):
             assert time.monotonic() < before_s + 10.0
             time.sleep(0.001)
         after_s = time.monotonic()
@@ -339,7 +346,7 @@ def test_on_the_beat_a_thread_notes_what_comes_and_tells_only_what_is_due() -> N
         time.sleep(0.01)
         assert one.gather.collect().all == 0  # nothing is read before that was handled
         taken = one.kept.take()
-        assert (taken.noted is not None, taken.other) == (True, b"anything else")
+        assert (taken.noted is not None, other_of(taken)) == (True, b"anything else")
         assert taken.noted is not None
         assert before_s - 0.002 <= taken.noted.stamps_s[0] <= after_s
         one.gather.handled()
@@ -387,6 +394,29 @@ def played(
         return runner.run(main())
 
 
+def played_patiently(script: list[Any]) -> Record:
+    """The record of the last of three requests on one connection, for none of which anybody waits."""
+
+    async def main() -> Record:
+        server, url = await Scripted([script]).serve()
+        client = client_of(Target(base_url=url), None)
+        try:
+            record = await client.send(arrival(), client.prepare(arrival(), "x"))
+            for _ in range(2):
+                done: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+                request = client.prepare(arrival(), "x")
+                if client.start(arrival(), request, done.set_result, patient=True) is None:
+                    done.set_result(await client.send(arrival(), request))
+                record = await done
+            return record
+        finally:
+            await client.close()
+            server.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
 def at_once(patch: pytest.MonkeyPatch) -> None:
     """The beat begins with the second read, and goes on."""
     patch.setattr(poller, "WAKES", 2)
@@ -417,11 +447,11 @@ def test_both_readers_make_the_same_record(beating: bool, events: list[bytes]) -
         patch.setattr("loadramp.client.http.response.PARSE_S", 60.0)  # what a busy machine delays is no slow parse
         if beating:
             at_once(patch)
-        in_c = played(script)
+        in_c, patient = played(script), played_patiently(script)
         patch.setattr(gather, "LOADED", None)
         in_python = played(script)
-    assert said(in_c) == said(in_python)
-    assert len(in_c.event_s) == len(in_python.event_s)
+    assert said(in_c) == said(in_python) == said(patient)
+    assert len(in_c.event_s) == len(in_python.event_s) == len(patient.event_s)
 
 
 RUNNING = stream((0, ROLE), (0, C("first")), *[(at, C("x")) for at in range(5, 11)], (60_000, DONE))
@@ -448,8 +478,9 @@ def test_a_connection_whose_reads_waited_is_used_again(read_in: str, monkeypatch
     lots: list[int] = []
     feed_batch = ResponseReader.feed_batch
 
-    def spied(self: ResponseReader, lot: EventBatch | NotedEvents, t0_s: float) -> None:
-        lots.append(len(lot.stamps_s))
+    def spied(self: ResponseReader, lot: EventBatch | NotedEvents | list[Read], t0_s: float) -> None:
+        if not isinstance(lot, list):
+            lots.append(len(lot.stamps_s))
         feed_batch(self, lot, t0_s)
 
     monkeypatch.setattr(ResponseReader, "feed_batch", spied)
@@ -523,7 +554,7 @@ def test_without_it_sockets_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch,
 def test_another_version_of_it_is_not_used(tmp_path: Path) -> None:
     other = tmp_path / "c_reader.c"
     shutil.copy(SOURCE.with_name("event_bytes.h"), tmp_path)
-    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 5", "#define GATHER_LAYOUT 4"))
+    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 6", "#define GATHER_LAYOUT 5"))
     assert compiled(other, tmp_path / "other.so") == ""
     assert load(tmp_path / "other.so") is None
     assert compiled(SOURCE, tmp_path / "same.so") == ""

@@ -38,6 +38,9 @@ class Gateway:
     def prepare(self, arrival: Arrival, content: Any) -> bytes:
         return b"x"
 
+    def start(self, *_: object, patient: bool) -> None:
+        """Not without a task."""
+
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         loop = asyncio.get_running_loop()
         self.sent.append(loop.time())

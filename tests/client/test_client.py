@@ -1,6 +1,7 @@
 """The measuring client: connections, time-outs, counts, cancellation; on a scripted server and a clock that jumps."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,9 +33,29 @@ from loadramp.scenario.scenario import Target
 ANSWER = stream((20, C("a")), (40, C("b")), (40, FIN("stop") + USE(3, 2) + DONE))
 
 
+ways: list[str] = []
+
+
+@pytest.fixture(params=["sent", "started"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """How ``ask`` asks where a connection waits."""
+    ways.append(request.param)
+    yield request.param
+    ways.pop()
+
+
 async def ask(client: MeasuringClient, seq: int = 0, **options: Any) -> Record:
     asked = arrival(seq, due_s=client.now_s(), **options)
-    return await client.send(asked, client.prepare(asked, "hi"))
+    request = client.prepare(asked, "hi")
+    if ways[-1] == "started":
+        done: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        started = client.start(asked, request, done.set_result, patient=True)
+        if started is not None:
+            try:
+                return await done
+            except asyncio.CancelledError:
+                client.cut(started)
+    return await client.send(asked, request)
 
 
 def test_a_request_is_one_http_message_that_asks_for_an_uncompressed_stream() -> None:
@@ -112,6 +133,69 @@ def test_the_connection_used_last_is_taken_first_and_there_is_no_limit() -> None
     jump(main())
     assert len(server.pipes) == 400
     assert server.requests[400].connection == server.requests[401].connection
+
+
+def test_nothing_is_started_where_no_connection_waits() -> None:
+    server = Scripted([ANSWER])
+
+    async def main() -> tuple[object, Record, object, Record]:
+        client = client_on(server)
+        loop = asyncio.get_running_loop()
+        records: list[asyncio.Future[Record]] = [loop.create_future() for _ in range(2)]
+        begun = []
+        for seq, done in enumerate(records):
+            asked = arrival(seq, due_s=client.now_s())
+            request = client.prepare(asked, "hi")
+            begun.append(client.start(asked, request, done.set_result, patient=False))
+            if begun[-1] is None:
+                done.set_result(await client.send(asked, request))
+            await done
+        return begun[0], await records[0], begun[1], await records[1]
+
+    first, sent, second, started = jump(main())
+    assert first is None
+    assert second is not None
+    assert (sent.sent_ttft_s, started.sent_ttft_s) == (pytest.approx(0.02), pytest.approx(0.02))
+    assert (started.status, started.text, started.output_tokens, started.connect_s) == ("ok", "ab", 2, None)
+    assert [request.connection for request in server.requests] == [0, 0]
+
+
+def test_a_started_request_that_is_cut_is_a_record_of_what_arrived() -> None:
+    server = Scripted([ANSWER, stream((20, C("a")), (9_000, DONE))])
+
+    async def main() -> tuple[Record, int]:
+        client = client_on(server)
+        await ask(client, 0)
+        asked = arrival(1, due_s=client.now_s())
+        done: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        started = client.start(asked, client.prepare(asked, "hi"), done.set_result, patient=True)
+        assert started is not None
+        await asyncio.sleep(1.0)
+        client.cut(started)
+        client.cut(started)
+        return await done, client.counts.in_flight
+
+    record, in_flight = jump(main())
+    assert (record.status, record.text, in_flight) == ("unfinished", "a", 0)
+    assert record.stream_end_s == pytest.approx(1.04)
+
+
+def test_requests_of_different_ages_time_out_each_at_its_time() -> None:
+    server = Scripted([*[ANSWER] * 3, *[[(50_000.0, "close")]] * 3])
+
+    async def main() -> list[Record]:
+        client = client_on(server, first_timeout_s=12.0, grace_s=5.0)
+        await asyncio.gather(*(ask(client, seq) for seq in range(3)))
+
+        async def later(seq: int) -> Record:
+            await asyncio.sleep(0.3 * seq)
+            return await ask(client, seq)
+
+        return await asyncio.gather(*(later(seq) for seq in range(3)))
+
+    records = jump(main())
+    assert [(record.status, record.error) for record in records] == [("error", "timeout_first")] * 3
+    assert [record.stream_end_s for record in records] == pytest.approx([12.04, 12.34, 12.64])
 
 
 @pytest.mark.parametrize("how", ["reset", "close"])

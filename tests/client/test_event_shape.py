@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutated_replies import Mutated
-from reply_invariants import Fed, apart, cuts, fields, in_c, in_python
+from reply_invariants import Fed, apart, cuts, exchange_of, fields, in_c, in_python, ways_in_c
 from scripted_server import CU, DONE, FIN, HEAD, LAST, ROLE, USE, C, delta, framed
 from test_event_batch import NOT_PLAIN, PLAIN
 
 from hatch_build import COMPILERS
 from loadramp.client.stream.event_batch import RunningUsage
-from loadramp.client.stream.event_shape import NotedEvents, shape_of
+from loadramp.client.stream.event_shape import NotedEvents, opening_of, shape_of
 
 buildable = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not any(map(shutil.which, COMPILERS)), reason="no compiler for the reader"
@@ -42,7 +42,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
 def test_text_and_counts_of_a_chat_event_are_its_holes() -> None:
     shape = shape_of(CHAT, {})
     assert shape is not None
-    assert [hole for _, hole in shape.parts] == ["string", "number", "text", "number", "count", "end"]
+    assert [hole for _, hole in shape.parts] == ["string", "number", "text", "same", "number", "count", "end"]
     assert shape.parts[0] == (b'\r\ndata: {"id":', "string")
     assert shape.parts[1] == (b',"object":"chat.completion.chunk","created":', "number")
     assert shape.parts[-1] == (b"}}\n\n\r\n", "end")
@@ -114,7 +114,7 @@ def noted(fed: Fed, first: bytes, *payloads: bytes) -> list[tuple[str, int]] | N
         fed.drop()
     found: NotedEvents | None = taken.noted
     if found is None:
-        assert taken.batch is not None or taken.other
+        assert taken.batch is not None or taken.others
         return None
     assert [len(text) for text in found.texts()] == found.characters
     assert set(found.stamps_s) == {2.0}
@@ -182,7 +182,8 @@ def test_counts_may_jump_and_fall_and_ids_and_times_may_differ(fed: Fed) -> None
         chat(b'"a"', b""),
         chat(b'"a"').replace(b'"finish_reason":null', b'"finish_reason":"stop"'),
         chat(b'"a"').replace(b'"index":0', b'"index":1'),
-        chat(b'"a"').replace(b'"prompt_tokens":8', b'"prompt_tokens":80'),
+        chat(b'"a"').replace(b'"prompt_tokens":8', b'"prompt_tokens":10000001'),
+        chat(b'"a"').replace(b'"prompt_tokens":8', b'"prompt_tokens":-8'),
         chat(b'"a"').replace(b'"id":"chatcmpl-1"', b'"id":null'),
         chat(b'"a"').replace(b'"delta":{', b'"delta":{"role":"assistant",'),
         chat(b'"a"').replace(b'"content"', b'"reasoning"'),
@@ -195,6 +196,22 @@ def test_what_differs_elsewhere_or_is_no_text_or_count_is_not_noted(fed: Fed, pa
     assert noted(fed, CHAT, payload) is None
     assert noted(fed, CHAT, chat(b'"a"'), payload) is None  # nor is anything else of the read
     assert noted(fed, CHAT, payload, chat(b'"a"')) is None
+
+
+@buildable
+def test_all_events_that_are_noted_say_the_same_of_the_prompt(fed: Fed) -> None:
+    other = chat(b'"b"').replace(b'"prompt_tokens":8', b'"prompt_tokens":80')
+    assert noted(fed, CHAT, other, other) == [("b", 2)] * 2
+    assert noted(fed, CHAT, chat(b'"a"'), other) is None
+    kept = fed.keep()
+    fed.read(framed(b"data: " + CHAT + b"\n\n"), 1.0)
+    kept.take()
+    kept.note(True)
+    fed.read(framed(b"data: " + other + b"\n\n"), 2.0)
+    found = kept.take().noted
+    fed.drop()
+    assert found is not None
+    assert found.prompt_tokens == 80
 
 
 @buildable
@@ -222,7 +239,7 @@ def test_a_shape_is_learnt_of_a_read_of_several_events(fed: Fed) -> None:
     kept = fed.keep()
     event = framed(C("a"))
     assert fed.read(event * 3, 1.0)
-    assert kept.take().other == event * 3
+    assert [data for data, _ in kept.take().others] == [event * 3]
     kept.note(True)
     fed.read(event * 3, 2.0)
     found = kept.take().noted
@@ -309,7 +326,8 @@ def test_a_stream_that_is_noted_makes_the_record_that_the_parsers_make(
     raw = HEAD + b"".join(map(framed, [*body, DONE])) + LAST
     one = Mutated("x", "0", raw, "eof", True, True, None, 0)
     pieces = cuts(Random(seed), raw, how)
-    assert apart(in_python(one, pieces, 0.5), in_c(fed, one, pieces, 0.5)) == []
+    expected = in_python(one, pieces, 0.5)
+    assert [apart(expected, record) for record in ways_in_c(fed, one, pieces, 0.5)] == [[], [], []]
 
 
 @buildable
@@ -330,7 +348,8 @@ def test_an_event_changed_anywhere_makes_the_record_that_the_parsers_make(
     body = [ROLE, C("first"), *(b"data: " + event + b"\n\n" for event in events), FIN("stop"), DONE]
     one = Mutated("x", "0", HEAD + b"".join(map(framed, body)) + LAST, "eof", True, True, None, 0)
     pieces = cuts(Random(at), one.raw, "events")
-    assert apart(in_python(one, pieces, 0.5), in_c(fed, one, pieces, 0.5)) == []
+    expected = in_python(one, pieces, 0.5)
+    assert [apart(expected, record) for record in ways_in_c(fed, one, pieces, 0.5)] == [[], [], []]
 
 
 @buildable
@@ -342,4 +361,101 @@ def test_most_of_a_stream_is_noted(fed: Fed, monkeypatch: pytest.MonkeyPatch) ->
     one = Mutated("x", "0", raw, "eof", True, True, None, 0)
     record = in_c(fed, one, cuts(Random(0), raw, "events"), 0.001)
     assert fields(record)["token_source"] == "continuous"
-    assert (record.text, record.output_tokens, sum(counts)) == ("x" * 100, 100, 98)
+    assert (record.text, record.output_tokens, sum(counts)) == ("x" * 100, 100, 99)
+
+
+# -- replies that begin as earlier ones did
+
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ndate: %s\r\nserver: x\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+
+
+def reply_of(number: int, events: int, head: bytes = CHUNKED % b"Mon, 1 Jan", prelude: bytes = ROLE) -> list[bytes]:
+    """Its reads: head, prelude, events, and what ends it; ``number`` is in what tells it from others."""
+    body = [CU("x", n).replace(b'"c1"', b'"reply-%d"' % number) for n in range(1, events + 1)]
+    return [head, framed(prelude), *map(framed, body), framed(FIN("stop")), framed(DONE) + LAST]
+
+
+def dues_of(fed: Fed, reads: list[bytes], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether Python had to look after each read of a patient reply; its record is the parsers'."""
+    one = Mutated("x", "0", b"".join(reads), "eof", True, True, None, 0)
+    dues: list[bool] = []
+    read = Fed.read
+    with monkeypatch.context() as patched:
+        patched.setattr(Fed, "read", lambda self, data, t_s: dues.append(read(self, data, t_s)) or dues[-1])
+        record = in_c(fed, one, reads, 0.5, patient=True)
+    assert apart(in_python(one, reads, 0.5), record) == []
+    return dues
+
+
+@buildable
+def test_a_reply_that_begins_as_an_earlier_one_is_looked_at_when_it_ends(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed.forget()
+    assert dues_of(fed, reply_of(1, 20), monkeypatch) == [True] * 3 + [False] * 19 + [True] * 2
+    other_date = CHUNKED % b"Tue, 2 Feb 2027 00:00:00 GMT"
+    assert dues_of(fed, reply_of(22, 30, other_date), monkeypatch) == [False] * 32 + [True] * 2
+    together = reply_of(3, 30)
+    together[:3] = [b"".join(together[:3])]
+    assert dues_of(fed, together, monkeypatch) == [False] * 30 + [True] * 2
+
+
+@buildable
+@pytest.mark.parametrize(
+    ("head", "prelude"),
+    [
+        (CHUNKED.replace(b"200 OK", b"201 Created") % b"d", ROLE),
+        (CHUNKED.replace(b"event-stream", b"plain") % b"d", ROLE),
+        (CHUNKED.replace(b"server: x", b"server: x\r\nX-More: 1") % b"d", ROLE),
+        (CHUNKED % b"a\tb", ROLE),
+        (CHUNKED % b"\xff", ROLE),
+        (CHUNKED % b"d", ROLE.replace(b"assistant", b"other")),
+        (CHUNKED % b"d", b'data: {"error": {"message": "no"}}\n\n'),
+        (CHUNKED % b"d", DONE),
+    ],
+)
+def test_a_reply_that_begins_otherwise_is_looked_at_at_once(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch, head: bytes, prelude: bytes
+) -> None:
+    fed.forget()
+    dues_of(fed, reply_of(1, 20), monkeypatch)
+    dues = dues_of(fed, reply_of(2, 20, head, prelude), monkeypatch)
+    assert True in dues[:2]
+
+
+@buildable
+def test_what_has_begun_without_having_been_seen_is_counted(fed: Fed) -> None:
+    fed.forget()
+    for turn in range(2):
+        kept = fed.keep()
+        fed.beat(True)
+        kept.expect(patient=True)
+        exchange = exchange_of(Mutated("x", "0", b"", "eof", True, True, None, 0))
+        for number, data in enumerate(reply_of(turn, 5)[:5]):
+            fed.read(data, 1.0 + number)
+            if turn == 0:
+                taken = kept.take()
+                for reads in filter(None, (taken.batch, taken.others)):
+                    exchange.feed_batch(reads, 0.0)
+                kept.note(exchange.patient, exchange.answer.like)
+        if turn == 1:
+            assert fed.waiting() == (3, 0, 1)
+        fed.drop()
+
+
+def test_the_opening_of_a_reply_leaves_open_what_does_not_say_how_to_read_it() -> None:
+    opening = opening_of(b"".join(reply_of(1, 3)))
+    assert opening is not None
+    assert opening.head == (
+        (b"HTTP/1.1 200 OK\r\ndate: ", "line"),
+        (b"\r\nserver: ", "line"),
+        (b"\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n", "end"),
+    )
+    assert [hole for _, hole in opening.prelude] == ["string", "number", "end"]
+    assert opening_of(b"".join([CHUNKED % b"d", framed(C("a"))])) is not None
+    assert opening_of(CHUNKED % b"d") is None
+    assert opening_of(b"".join([CHUNKED % b"d", framed(ROLE), framed(USE(1, 2)), framed(C("a"))])) is None
+    many = b"".join(b"X-%d: 1\r\n" % number for number in range(16))
+    assert opening_of((CHUNKED % b"d").replace(b"server: x\r\n", many) + framed(C("a"))) is None

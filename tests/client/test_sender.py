@@ -58,6 +58,16 @@ class FakeClient:
         record.stream_end_s = loop.time()
         return record
 
+    def start(
+        self, arrival: Arrival, request: bytes, done: Callable[[Record], None], *, patient: bool
+    ) -> asyncio.Task[Record]:
+        task = asyncio.get_running_loop().create_task(self.send(arrival, request))
+        task.add_done_callback(lambda task: done(task.result()))
+        return task
+
+    def cut(self, task: asyncio.Task[Record]) -> None:
+        task.cancel()
+
     async def close(self) -> None:
         return None
 

@@ -50,6 +50,9 @@ class Talker:
         self.asked.append((arrival, content))
         return b"x"
 
+    def start(self, *_: object, patient: bool) -> None:
+        """Not without a task."""
+
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         loop = asyncio.get_running_loop()
         prompt = arrival.prompt

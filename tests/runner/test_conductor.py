@@ -194,6 +194,9 @@ class SlowToLeave:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
 
+    def start(self, *_: object, patient: bool) -> None:
+        """Not without a task."""
+
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         await asyncio.sleep(self.late_s)
         record: Record = await self.client.send(arrival, request)

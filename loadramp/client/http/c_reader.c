@@ -3,15 +3,19 @@
  * Optional: client/http/poller.py does the same for each socket by itself where this could not be built. What is kept
  * of one socket, to be given back together, is in this order:
  *
+ *   the opening   reads of a reply that begins as an earlier one did, up to the first event of the answer
  *   noted events  those that equal the socket's shape, an event that Python has parsed: but for the holes of the shape
  *                 (the text, the tokens so far, the time of making) they are that event byte by byte. Of each only the
  *                 instant, the text and the count are kept.
- *   plain reads   each is one whole HTTP chunk that holds one whole JSON event, and the kernel stamped it.
- *   another read  anything else. It is due at once, and no event is noted until Python says so again: only Python knows
- *                 whether the next read begins with a chunk and an event.
+ *   other reads   plain ones, of which each is one whole HTTP chunk that holds one whole JSON event and that the kernel
+ *                 stamped, and anything else. No event is noted until Python says so again: only Python knows whether
+ *                 the next read begins with a chunk and an event.
+ *
+ * Where a request is in no hurry (patient), Python is told of its reply several at once, and of most replies once, when
+ * they are over: a request that is looked at between others costs three times what it costs in a row with its like.
  *
  * Nothing here parses JSON or judges. client/stream/event_shape.py makes the shapes and proves by the parser that only
- * the holes matter; client/stream/event_batch.py parses plain reads.
+ * the holes matter; client/stream/event_batch.py parses plain reads. What opens a reply is parsed as any other read is.
  *
  * On the beat a thread reads, and wakes the loop only for what is due (docs/decisions/0004-reading-on-a-beat.md). Each
  * function takes the lock, and what Python takes is moved, so neither sees half of a change.
@@ -34,7 +38,7 @@
 
 #include "event_bytes.h"
 
-#define GATHER_LAYOUT 5
+#define GATHER_LAYOUT 6
 #define LOT_EVENTS 256    /* noted events are due when there are so many */
 #define READ_EVENTS 256   /* a read with more events is not noted */
 #define LOT_READS 32      /* plain reads are due when there are so many */
@@ -48,6 +52,8 @@
 #define TOGETHER_S 2e-5
 #define NAP_S 1e-3        /* on the beat, after the first read; then twice as long, up to the period */
 #define IDLE_MS 100       /* the thread looks so often whether it is still wanted */
+#define COLLECT_MS 16     /* what is due of patient requests waits so long for more of them */
+#define COLLECT_S (1e-3 * COLLECT_MS)
 #define MOST_PARTS 16
 #define SHAPE_BYTES 4096
 #define MOST_TOKENS 10000000 /* as in stream/usage.py */
@@ -57,26 +63,32 @@ struct event {
     int32_t tokens, characters;     /* tokens so far, -1 where the event does not say */
 };
 
-enum hole { END, TEXT, STRING, NUMBER, COUNT }; /* of the shape: the text and the count matter, the others do not */
+/* Of a shape: the text and the count matter. SAME is a number that all events of a reply have in common, LINE the rest of
+ * a line; the others may be anything. */
+enum hole { END, TEXT, STRING, NUMBER, COUNT, SAME, LINE };
 
-struct part { int32_t length, hole; }; /* so many bytes of the shape as they are, and what follows them in an event */
+struct part { int32_t length, hole; }; /* so many bytes of the shape as they are, and what follows them */
+
+struct shape { int32_t parts; struct part part[MOST_PARTS]; char bytes[SHAPE_BYTES]; };
+
+enum stage { ANY, HEAD, PRELUDE, RUNNING }; /* what the next read is expected to be; ANY: only Python can tell */
 
 struct lot {
-    int32_t noted, reads, plain;    /* plain: all of the reads, or all but the last */
+    int32_t noted, reads, opening;  /* opening: so many of the reads are before the noted events */
     int32_t kernel, late;           /* some read was stamped by the kernel; so many were read late */
     int32_t over, error;            /* the other end has closed; with an error, its errno */
-    int32_t text, used;             /* bytes in data: of the texts (JSON strings, a line each); with the reads behind */
-    int32_t starts[LOT_READS], ends[LOT_READS]; /* of a plain read's JSON, and of a read, in data behind the texts */
+    int32_t text, text_end, used;   /* in data, of the texts (JSON strings, a line each): begin, end; of everything */
+    int32_t same, begun, plain;     /* SAME of the events, -1: none; events in the opening; plain reads */
+    int32_t starts[LOT_READS], ends[LOT_READS]; /* in data: of a plain read's JSON (else 0), and of a read */
     double stamps_s[LOT_READS];
     struct event events[LOT_EVENTS + READ_EVENTS];
     char data[LOT_BYTES + READ_BYTES];
 };
 
 struct kept {
-    int32_t parts, learnt;          /* of the shape, 0 where nothing is noted now; of the latest one */
+    int32_t stage, patient, queued; /* queued: it is in gather->due */
     int32_t most_events, most_reads; /* so many are a lot */
-    struct part part[MOST_PARTS];
-    char shape[SHAPE_BYTES];
+    struct shape running, head, prelude; /* of an event of the answer; of a reply, and of an event before its first */
     struct lot lot;
 };
 
@@ -84,18 +96,25 @@ struct gather {
     int32_t due[MOST_READS];        /* sockets with something to give back, or that are not kept here */
     int32_t due_count, several;     /* several: reads of the latest call that held more than one noted event */
     int32_t beats, reads, blurred, all; /* reads on punctual beats, those of them with several events, on any beat */
-    int32_t noted, late;            /* events and late reads that wait in all lots, after gather_count */
+    int32_t noted, late, begun;     /* events, late reads and begun answers that wait in all lots, after gather_count */
     struct lot taken;
     int32_t capacity;
     struct kept **kept;             /* by file descriptor */
     pthread_mutex_t lock;
     pthread_cond_t handled;
     int beating, running, closed, more, epoll_fd, told_fd, look_beats;
-    double nap_s, period_s, late_s, late_beats, offset_s, distrust_until_s;
+    int urgent, handing;            /* something due cannot wait; Python handles what it has collected */
+    double nap_s, period_s, late_s, late_beats, offset_s, distrust_until_s, due_since_s;
     char data[READ_BYTES];
 };
 
 int gather_layout(void) { return GATHER_LAYOUT; }
+
+static double clock_s(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return time.tv_sec + 1e-9 * time.tv_nsec;
+}
 
 struct gather *gather_new(void) {
     struct gather *gather = calloc(1, sizeof *gather);
@@ -104,6 +123,8 @@ struct gather *gather_new(void) {
 }
 
 static struct kept *kept_of(struct gather *gather, int fd) { return fd < gather->capacity ? gather->kept[fd] : NULL; }
+
+static void empty(struct lot *lot) { memset(lot, 0, offsetof(struct lot, starts)), lot->same = -1; }
 
 /* From now on what comes on fd is kept. 0: there is no memory for it. */
 int gather_keep(struct gather *gather, int fd) {
@@ -118,8 +139,9 @@ int gather_keep(struct gather *gather, int fd) {
     }
     struct kept *kept = kept_of(gather, fd);
     if (!kept && fd < gather->capacity && (kept = gather->kept[fd] = malloc(sizeof *kept))) {
-        memset(&kept->lot, 0, offsetof(struct lot, starts));
-        kept->parts = kept->learnt = 0, kept->most_reads = 1;
+        empty(&kept->lot);
+        kept->stage = ANY, kept->patient = kept->queued = 0, kept->most_reads = 1;
+        kept->running.parts = kept->head.parts = kept->prelude.parts = 0;
         kept->most_events = 1 + fd * 37 % LOT_EVENTS; /* streams of one step must not all be due in the same one */
     }
     pthread_mutex_unlock(&gather->lock);
@@ -141,27 +163,30 @@ void gather_take(struct gather *gather, int fd) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
     struct lot *lot = kept ? &kept->lot : NULL, *taken = &gather->taken;
-    memset(taken, 0, offsetof(struct lot, starts));
+    empty(taken);
     if (lot) {
         memcpy(taken, lot, lot->reads ? offsetof(struct lot, events) : offsetof(struct lot, starts));
         memcpy(taken->events, lot->events, lot->noted * sizeof *lot->events);
         memcpy(taken->data, lot->data, lot->used);
-        memset(lot, 0, offsetof(struct lot, starts));
+        int same = lot->same;
+        empty(lot), lot->same = same;
         if (taken->noted) kept->most_events = LOT_EVENTS;
-        if (taken->reads) kept->parts = 0;
     }
     pthread_mutex_unlock(&gather->lock);
 }
 
-/* Sets the shape that gather_note may turn on. Of other events, so many are a lot from now on. */
-void gather_learn(struct gather *gather, int fd, int most_reads, int parts, const struct part *part, int length,
-                  const char *shape) {
+/* Sets a shape: 0 of the events that gather_note may turn on (of others, most_reads are a lot from now on), 1 of the
+ * head of a reply, 2 of the event that may come between it and the answer. */
+void gather_learn(struct gather *gather, int fd, int which, int most_reads, int parts, const struct part *part,
+                  int length, const char *bytes) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
     if (kept) {
-        kept->parts = 0, kept->learnt = parts, kept->most_reads = most_reads;
-        memcpy(kept->part, part, parts * sizeof *part);
-        memcpy(kept->shape, shape, length);
+        struct shape *shape = which == 0 ? &kept->running : which == 1 ? &kept->head : &kept->prelude;
+        shape->parts = parts;
+        memcpy(shape->part, part, parts * sizeof *part);
+        memcpy(shape->bytes, bytes, length);
+        if (which == 0) kept->most_reads = most_reads, kept->stage = ANY;
     }
     pthread_mutex_unlock(&gather->lock);
 }
@@ -171,17 +196,30 @@ void gather_learn(struct gather *gather, int fd, int most_reads, int parts, cons
 void gather_note(struct gather *gather, int fd, int sure) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
-    if (kept) kept->parts = sure && !kept->lot.reads ? kept->learnt : 0;
+    if (kept && sure && !kept->lot.reads && kept->running.parts) kept->stage = RUNNING;
+    else if (kept && (sure || kept->stage == RUNNING)) kept->stage = ANY;
+    pthread_mutex_unlock(&gather->lock);
+}
+
+/* The next read is the beginning of a reply. patient: nobody waits for it. */
+void gather_expect(struct gather *gather, int fd, int patient) {
+    pthread_mutex_lock(&gather->lock);
+    struct kept *kept = kept_of(gather, fd);
+    if (kept) {
+        int known = patient && kept->head.parts && kept->running.parts && !kept->lot.reads && !kept->lot.noted;
+        kept->stage = known ? HEAD : ANY, kept->patient = patient, kept->lot.same = -1;
+    }
     pthread_mutex_unlock(&gather->lock);
 }
 
 /* Counts what waits in all lots. */
 void gather_count(struct gather *gather) {
     pthread_mutex_lock(&gather->lock);
-    gather->noted = gather->late = 0;
-    for (int fd = 0; fd < gather->capacity; fd++)
-        if (gather->kept[fd])
-            gather->noted += gather->kept[fd]->lot.noted, gather->late += gather->kept[fd]->lot.late;
+    gather->noted = gather->late = gather->begun = 0;
+    for (int fd = 0; fd < gather->capacity; fd++) {
+        struct lot *lot = gather->kept[fd] ? &gather->kept[fd]->lot : NULL;
+        if (lot) gather->noted += lot->noted + lot->begun, gather->late += lot->late, gather->begun += lot->begun > 0;
+    }
     pthread_mutex_unlock(&gather->lock);
 }
 
@@ -192,81 +230,126 @@ static void free_all(struct gather *gather) {
     free(gather);
 }
 
-static double clock_s(clockid_t clock) {
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return time.tv_sec + 1e-9 * time.tv_nsec;
+/* Whether what begins at *at, which moves behind it, equals the shape but for its holes. What matters of those is in
+ * event and *same; the text in *text (to its length in bytes, the quotes included). */
+static int equals(const struct shape *shape, const char **from, const char *end, struct event *event, int32_t *same,
+                  const char **text, int *text_bytes) {
+    const char *at = *from, *as_it_is = shape->bytes;
+    for (const struct part *part = shape->part; part < shape->part + shape->parts; part++) {
+        if (end - at < part->length || memcmp(at, as_it_is, part->length)) return 0;
+        as_it_is += part->length, at += part->length;
+        const char *hole = at;
+        int64_t number = 1;
+        int characters = 0;
+        if (part->hole == TEXT || part->hole == STRING) at = string_end(at, end, &characters);
+        if (part->hole == NUMBER || part->hole == COUNT || part->hole == SAME) at = number_end(at, end, &number);
+        if (part->hole == LINE) at = line_end(at, end);
+        if (!at) return 0;
+        if (part->hole == COUNT) {
+            if (!number || number > MOST_TOKENS) return 0;
+            event->tokens = number;
+        } else if (part->hole == SAME) {
+            if (number > MOST_TOKENS || (*same >= 0 && *same != number)) return 0;
+            *same = number;
+        } else if (part->hole == TEXT) {
+            if (!characters) return 0;
+            event->characters = characters, *text = hole, *text_bytes = at - hole;
+        }
+    }
+    *from = at;
+    return 1;
+}
+
+/* Whether a chunk of one event of the shape begins at *at, which moves behind it. */
+static int equal_event(const struct shape *shape, const char **at, const char *end, struct event *event, int32_t *same,
+                       const char **text, int *text_bytes) {
+    int size = chunk_size(at, end);
+    const char *begin = *at;
+    return equals(shape, at, end, event, same, text, text_bytes) && size == *at - begin - 4;
 }
 
 /* Notes the events of a read that holds nothing else, all or none. Returns how many. */
 static int note(struct kept *kept, const char *data, int length, double stamp_s) {
-    const char *at = data, *end = data + length;
+    const char *at = data, *end = data + length, *text;
     struct lot *lot = &kept->lot;
-    int noted = lot->noted, text = lot->text;
+    int noted = lot->noted, used = lot->used, bytes;
+    int32_t same = lot->same;
     for (; at < end; noted++) {
         if (noted == LOT_EVENTS + READ_EVENTS) return 0;
         struct event *event = lot->events + noted;
         *event = (struct event){stamp_s, -1, 0};
-        int size = chunk_size(&at, end), characters = 0;
-        const char *begin = at, *as_it_is = kept->shape;
-        for (struct part *part = kept->part; part < kept->part + kept->parts; part++) {
-            if (end - at < part->length || memcmp(at, as_it_is, part->length)) return 0;
-            as_it_is += part->length, at += part->length;
-            const char *from = at;
-            int64_t number = 1;
-            if (part->hole == TEXT || part->hole == STRING) at = string_end(at, end, &characters);
-            if (part->hole == NUMBER || part->hole == COUNT) at = number_end(at, end, &number);
-            if (!at) return 0;
-            if (part->hole == COUNT) {
-                if (!number || number > MOST_TOKENS) return 0;
-                event->tokens = number;
-            } else if (part->hole == TEXT) {
-                if (!characters) return 0;
-                event->characters = characters;
-                memcpy(lot->data + text, from, at - from);
-                text += at - from;
-                lot->data[text++] = '\n';
-            }
-        }
-        if (size != at - begin - 4) return 0;
+        if (!equal_event(&kept->running, &at, end, event, &same, &text, &bytes)) return 0;
+        memcpy(lot->data + used, text, bytes);
+        used += bytes;
+        lot->data[used++] = '\n';
     }
     int events = noted - lot->noted;
-    lot->noted = noted, lot->text = lot->used = text;
+    if (!lot->noted) lot->text = lot->used;
+    lot->noted = noted, lot->text_end = lot->used = used, lot->same = same;
     return events;
+}
+
+/* Whether a read belongs to the opening of a reply as earlier ones were: the head, an event before the answer, and the
+ * answer's first events, behind which events are noted. */
+static int opens(struct kept *kept, const char *data, int length) {
+    const char *at = data, *end = data + length, *text;
+    struct event event;
+    int32_t same = kept->lot.same;
+    int bytes, begun = 0;
+    if (kept->stage == HEAD && !equals(&kept->head, &at, end, &event, &same, &text, &bytes)) return 0;
+    while (at < end) {
+        const char *from = at;
+        if (equal_event(&kept->running, &at, end, &event, &same, &text, &bytes)) {
+            begun++;
+        } else {
+            at = from;
+            int prelude = !begun && kept->prelude.parts;
+            if (!prelude || !equal_event(&kept->prelude, &at, end, &event, &same, &text, &bytes)) return 0;
+        }
+    }
+    kept->stage = begun ? RUNNING : PRELUDE, kept->lot.begun += begun, kept->lot.same = same;
+    return 1;
 }
 
 /* Keeps a read with whatever is in it. */
 static void keep(struct kept *kept, const char *data, int length, double stamp_s, int stamped) {
     struct lot *lot = &kept->lot;
     int start = stamped ? plain_start(data, length) : 0;
-    kept->parts = 0;
+    int opening = stamped && (kept->stage == HEAD || kept->stage == PRELUDE) && opens(kept, data, length);
+    if (!opening) kept->stage = ANY;
     memcpy(lot->data + lot->used, data, length);
     lot->stamps_s[lot->reads] = stamp_s;
-    lot->starts[lot->reads] = lot->used - lot->text + start;
+    lot->starts[lot->reads] = start ? lot->used + start : 0;
     lot->used += length;
-    lot->ends[lot->reads++] = lot->used - lot->text;
-    lot->plain += start > 0;
+    lot->ends[lot->reads++] = lot->used;
+    lot->opening += opening, lot->plain += start > 0;
+}
+
+/* Nothing more can be kept, or the other end has closed. */
+static int is_full(const struct kept *kept) {
+    const struct lot *lot = &kept->lot;
+    return lot->over || lot->reads == LOT_READS || lot->noted >= kept->most_events || lot->used > LOT_BYTES;
 }
 
 /* There is something to give back. */
 static int is_due(const struct kept *kept) {
     const struct lot *lot = &kept->lot;
-    return lot->over || lot->plain < lot->reads || lot->reads >= kept->most_reads || lot->noted >= kept->most_events
-        || lot->used > LOT_BYTES || (lot->noted && lot->reads);
+    if (kept->patient) return lot->reads > lot->opening || is_full(kept);
+    return is_full(kept) || lot->plain < lot->reads || lot->reads >= kept->most_reads || (lot->noted && lot->reads);
 }
 
-/* Reads the socket once. Whether there is something to give back. */
-static int read_once(struct gather *gather, struct kept *kept, int fd, double offset_s, double late_s) {
-    if (is_due(kept)) return 1;
+/* Reads the socket once, if there is room. */
+static void read_once(struct gather *gather, struct kept *kept, int fd, double offset_s, double late_s) {
+    if (is_full(kept) || (is_due(kept) && !(gather->beating && kept->patient))) return;
     union { char bytes[64]; struct cmsghdr aligned; } control;
     struct iovec into = {gather->data, READ_BYTES};
     struct msghdr message = {
         .msg_iov = &into, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     int length = recvmsg(fd, &message, 0);
-    if (length < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (length <= 0) {
         kept->lot.over = 1, kept->lot.error = length ? errno : 0;
-        return 1;
+        return;
     }
     double now_s = clock_s(CLOCK_MONOTONIC), stamp_s = now_s;
     int stamped = 0;
@@ -279,10 +362,27 @@ static int read_once(struct gather *gather, struct kept *kept, int fd, double of
         if (age_s > -FORESIGHT_S) stamped = kept->lot.kernel = 1, kept->lot.late += age_s > late_s;
         if (age_s < 0) stamp_s = now_s;
     }
-    int events = stamped && kept->parts && !kept->lot.reads ? note(kept, gather->data, length, stamp_s) : 0;
+    int events = stamped && kept->stage == RUNNING ? note(kept, gather->data, length, stamp_s) : 0;
     if (!events) keep(kept, gather->data, length, stamp_s, stamped);
     gather->several += events > 1;
-    return is_due(kept);
+}
+
+/* Puts the socket among those that are to be looked at, once. */
+static void queue(struct gather *gather, struct kept *kept, int fd) {
+    if (!kept || !kept->patient || is_full(kept)) gather->urgent = 1;
+    if (kept && kept->queued) return;
+    if (kept) kept->queued = 1;
+    if (!gather->due_count) gather->due_since_s = clock_s(CLOCK_MONOTONIC);
+    gather->due[gather->due_count++] = fd;
+}
+
+/* Forgets what is due: somebody looks at it. */
+static void unqueue(struct gather *gather) {
+    for (int i = 0; i < gather->due_count; i++) {
+        struct kept *kept = kept_of(gather, gather->due[i]);
+        if (kept) kept->queued = 0;
+    }
+    gather->due_count = gather->urgent = 0;
 }
 
 /* Reads what is ready of some sockets. Returns how many had something; gather->due says which are to be looked at, and
@@ -294,7 +394,8 @@ static int read_ready(struct gather *gather, int epoll_fd, double offset_s, doub
     for (; done < count && gather->due_count < MOST_DUE; done++) {
         int fd = ready[done].data.fd;
         struct kept *kept = kept_of(gather, fd);
-        if (!kept || read_once(gather, kept, fd, offset_s, late_s)) gather->due[gather->due_count++] = fd;
+        if (kept) read_once(gather, kept, fd, offset_s, late_s);
+        if (!kept || is_due(kept) || (kept->patient && !gather->beating && kept->lot.reads)) queue(gather, kept, fd);
     }
     gather->more = done < count || count == most;
     return done;
@@ -306,7 +407,7 @@ static int read_ready(struct gather *gather, int epoll_fd, double offset_s, doub
 int gather_read(struct gather *gather, int epoll_fd, double offset_s, double late_s) {
     pthread_mutex_lock(&gather->lock);
     int all = 0, count;
-    gather->due_count = gather->several = 0;
+    unqueue(gather), gather->several = 0;
     do all += count = read_ready(gather, epoll_fd, offset_s, late_s, MOST_READS - all);
     while (count && !gather->due_count && all < MOST_READS);
     pthread_mutex_unlock(&gather->lock);
@@ -334,7 +435,7 @@ static int read_beat(struct gather *gather, double nap_s, int punctual, double o
     int all = 0;
     gather->several = 0;
     do all += read_ready(gather, gather->epoll_fd, offset_s, gather->late_s + nap_s, MOST_READS);
-    while (gather->more && !gather->due_count);
+    while (gather->more && !gather->urgent && gather->due_count < MOST_DUE);
     gather->beats++, gather->all += all;
     if (punctual) gather->reads += all, gather->blurred += gather->several;
     double next_s = nap_s ? 2 * nap_s : NAP_S;
@@ -342,12 +443,19 @@ static int read_beat(struct gather *gather, double nap_s, int punctual, double o
     return gather->more;
 }
 
-/* Sleeps until due_s; where there was nothing to read, until there is (or some time has passed). */
-static void nap(double due_s, int idle, int epoll_fd) {
+/* Sleeps for nap_s; where there was nothing to read (0), until there is, or idle_ms have passed. */
+static void nap(double nap_s, int idle_ms, int epoll_fd) {
+    double due_s = clock_s(CLOCK_MONOTONIC) + nap_s;
     struct timespec time = {(time_t)due_s, (long)((due_s - (time_t)due_s) * 1e9)};
     struct epoll_event first;
-    if (idle) epoll_wait(epoll_fd, &first, 1, IDLE_MS);
-    else clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
+    if (nap_s) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
+    else epoll_wait(epoll_fd, &first, 1, idle_ms);
+}
+
+/* Python must hear of what is due now: something cannot wait, there is much of it, or it has waited long enough. */
+static int must_tell(const struct gather *gather, double now_s) {
+    if (!gather->due_count) return 0;
+    return gather->urgent || gather->due_count >= MOST_DUE || now_s - gather->due_since_s >= COLLECT_S;
 }
 
 static void *beat(void *of) {
@@ -356,16 +464,19 @@ static void *beat(void *of) {
     pthread_mutex_lock(&gather->lock);
     while (gather->beating && !gather->closed) {
         double nap_s = gather->nap_s, late_s = nap_s + gather->late_beats * gather->period_s;
-        int epoll_fd = gather->epoll_fd, more = 1;
+        int epoll_fd = gather->epoll_fd, more = 1, idle_ms = gather->due_count ? COLLECT_MS : IDLE_MS;
         pthread_mutex_unlock(&gather->lock);
-        nap(clock_s(CLOCK_MONOTONIC) + nap_s, !nap_s, epoll_fd);
+        nap(nap_s, idle_ms, epoll_fd);
         pthread_mutex_lock(&gather->lock);
         while (more && gather->beating && !gather->closed) {
+            while (gather->handing && gather->beating && !gather->closed)
+                pthread_cond_wait(&gather->handled, &gather->lock);
             double offset_s = offset_now(gather, &now_s);
             more = read_beat(gather, nap_s, nap_s && now_s - before_s < late_s, offset_s), before_s = now_s;
-            if (gather->due_count || gather->beats >= gather->look_beats)
+            int tell = must_tell(gather, now_s);
+            if (tell || gather->beats >= gather->look_beats)
                 if (write(gather->told_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0) errno = 0; /* it knows already */
-            while (gather->due_count && gather->beating && !gather->closed)
+            while (((tell && gather->due_count) || gather->handing) && gather->beating && !gather->closed)
                 pthread_cond_wait(&gather->handled, &gather->lock);
         }
     }
@@ -384,7 +495,7 @@ int gather_start(struct gather *gather, int epoll_fd, int told_fd, double offset
     pthread_mutex_lock(&gather->lock);
     gather->epoll_fd = epoll_fd, gather->told_fd = told_fd, gather->offset_s = offset_s, gather->period_s = period_s;
     gather->late_s = late_s, gather->look_beats = look_beats, gather->late_beats = late_beats;
-    if (!gather->beating) gather->due_count = 0; /* was of gather_read */
+    if (!gather->beating) unqueue(gather); /* was of gather_read */
     gather->beating = 1;
     pthread_t thread;
     sigset_t all, before;
@@ -407,18 +518,21 @@ void gather_stop(struct gather *gather) {
     pthread_mutex_unlock(&gather->lock);
 }
 
-/* What the beats since the last call have brought: the numbers of `gather` up to `late`, copied. */
+/* What the beats since the last call have brought: the numbers of `gather` up to `late`, copied. If something is due,
+ * nothing is read until gather_handled. */
 void gather_collect(struct gather *gather, int32_t *into) {
     pthread_mutex_lock(&gather->lock);
-    memcpy(into, gather, offsetof(struct gather, late) + sizeof gather->late);
+    memcpy(into, gather, offsetof(struct gather, taken));
     gather->beats = gather->reads = gather->blurred = gather->all = 0;
+    gather->handing |= gather->due_count > 0;
+    unqueue(gather);
     pthread_mutex_unlock(&gather->lock);
 }
 
-/* What was due has been looked at. */
+/* What was collected has been looked at. */
 void gather_handled(struct gather *gather) {
     pthread_mutex_lock(&gather->lock);
-    gather->due_count = 0;
+    gather->handing = 0;
     pthread_cond_signal(&gather->handled);
     pthread_mutex_unlock(&gather->lock);
 }

@@ -17,20 +17,33 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from loadramp.client.stream.event_batch import EventBatch, first_payload
-from loadramp.client.stream.event_shape import KNOWN, Hole, NotedEvents, Parts, Shape, shape_of
+from loadramp.client.stream.event_shape import (
+    KNOWN,
+    Hole,
+    NotedEvents,
+    Opening,
+    Parts,
+    Shape,
+    ends_an_answer,
+    opening_of,
+    shape_of,
+)
 
 LIBRARY = Path(__file__).with_name("_c_reader.so")
 
 TRIES, WORN = 4, 32
 """Of so many events in a row that have another shape each is learned; after WORN of one shape again so many."""
-_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 5, 32, 512, 16_384 + 65_536, 128
-_HEAD = Struct("=9i")
-_HOLES: dict[Hole, int] = {"end": 0, "text": 1, "string": 2, "number": 3, "count": 4}
+OPENING_BYTES = 8192
+"""Of a reply that is longer before its first events are noted nothing is learned."""
+_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 6, 32, 512, 16_384 + 65_536, 128
+_HEAD = Struct("=13i")
+_HOLES: dict[Hole, int] = {"end": 0, "text": 1, "string": 2, "number": 3, "count": 4, "same": 5, "line": 6}
+_RUNNING, _REPLY_HEAD, _PRELUDE = range(3)
 
 
 class _Lot(ctypes.Structure):
     _fields_ = [
-        ("head", ctypes.c_int32 * 9),
+        ("head", ctypes.c_int32 * 13),
         ("starts", ctypes.c_int32 * _LOT_READS),
         ("ends", ctypes.c_int32 * _LOT_READS),
         ("stamps_s", ctypes.c_double * _LOT_READS),
@@ -43,7 +56,7 @@ class _Beats(ctypes.Structure):
     _fields_ = [
         ("due", ctypes.c_int32 * _MOST_READS),
         *((name, ctypes.c_int32) for name in ("due_count", "several", "beats", "reads", "blurred", "all")),
-        *((name, ctypes.c_int32) for name in ("noted", "late")),
+        *((name, ctypes.c_int32) for name in ("noted", "late", "begun")),
     ]
 
 
@@ -75,15 +88,19 @@ class Beats(NamedTuple):
     """Reads on any beat."""
 
 
-class Taken(NamedTuple):
-    """What has come since the last call: noted events, behind them a batch, and behind it another read."""
+Read = tuple[bytes, float]
+"""And its instant, absolute seconds on the loop's clock."""
 
+
+class Taken(NamedTuple):
+    """What has come since the last call, in this order."""
+
+    opening: list[Read]
+    """Reads with which a reply begins as earlier ones did."""
     noted: NotedEvents | None
     batch: EventBatch | None
-    other: bytes
-    """The last read, when it belongs in neither."""
-    other_s: float
-    """Its instant, as those of the batch."""
+    others: list[Read]
+    """What is neither; a patient reader goes on behind one."""
     kernel: bool
     """The kernel stamped some of it."""
     late: int
@@ -97,47 +114,100 @@ class Taken(NamedTuple):
 class KeptReads:
     """The reads of one socket that are held back."""
 
-    __slots__ = ("_fd", "_reader", "_shape", "_tries")
+    __slots__ = ("_came", "_fd", "_learnt", "_opening", "_reader", "_shape", "_strange", "_tries")
 
     def __init__(self, reader: CReader, fd: int) -> None:
         self._reader, self._fd = reader, fd
         self._shape: Shape | None = None
+        self._opening: Opening | None = None
+        self._came: list[bytes] | None = None  # of a reply of which nothing was noted yet
+        self._strange = False  # some of that is not as other replies were
+        self._learnt = False  # the events of this reply have begun
         self._tries = TRIES
+
+    def expect(self, patient: bool) -> None:
+        """A reply is to come. ``patient``: nobody waits for it, so it is due together with others, and where it begins
+        as earlier replies did when it is over."""
+        reader = self._reader
+        self._tries, self._came = 0, [] if patient else None
+        self._strange = self._learnt = False
+        if patient and reader.opening is not None:
+            if self._shape is not reader.shape:
+                self._shape = reader.shape
+                self._teach(_RUNNING, 1, () if self._shape is None else self._shape.parts)
+            if self._opening is not reader.opening:
+                self._opening = reader.opening
+                self._teach(_REPLY_HEAD, 1, self._opening.head)
+                self._teach(_PRELUDE, 1, self._opening.prelude)
+        reader.expect(self._fd, patient)
 
     def take(self) -> Taken:
         """All of them; afterwards there are none."""
         head, lot = self._reader.take(self._fd)
-        noted_n, reads, plain, kernel, late, over, error, text, used = head
+        noted_n, reads, opening_n, kernel, late, over, error, text, text_end, _, same, begun, plain = head
+        if begun:
+            self._learnt, self._tries = True, TRIES
         noted = batch = None
         if noted_n and self._shape is not None:
-            noted = NotedEvents(self._shape, *self._reader.events(noted_n), self._reader.data(0, text))
+            numbers = self._reader.events(noted_n)
+            noted = NotedEvents(self._shape, *numbers, self._reader.data(text, text_end), same)
+            self._came = None
             if noted_n >= WORN:
                 self._tries = TRIES
-        ends = lot.ends[:reads] if reads else []
-        middle = ends[plain - 1] if plain else 0
-        if plain:
-            data = self._reader.data(text, text + middle)
-            batch = EventBatch(data, lot.starts[:plain], ends[:plain], lot.stamps_s[:plain])
-        other, other_s = b"", 0.0
+        if not reads:
+            return Taken([], noted, None, [], bool(kernel), late, bool(over), error)
+        starts, ends, stamps_s = lot.starts[:reads], lot.ends[:reads], lot.stamps_s[:reads]
+        begins = [0, *ends]
+        if noted_n:
+            begins[opening_n] = text_end
+        first_other = reads
         if plain < reads:
-            other, other_s = self._reader.data(text + middle, used), lot.stamps_s[plain]
-        if self._tries and (batch is not None or (other and self._shape is None)):  # not of each answer's end
-            payload = first_payload(other) if batch is None else batch.payloads()[-1]
-            if payload is not None:
-                self.learn(payload)
-        return Taken(noted, batch, other, other_s, bool(kernel), late, bool(over), error)
+            first_other = next(n for n, start in enumerate([*starts, 0]) if n >= opening_n and not start)
+        if first_other > opening_n:
+            begin = begins[opening_n]
+            data = self._reader.data(begin, ends[first_other - 1])
+            at = slice(opening_n, first_other)
+            batch = EventBatch(data, [n - begin for n in starts[at]], [n - begin for n in ends[at]], stamps_s[at])
+        single = [*range(opening_n), *range(first_other, reads)]
+        singly = [(self._reader.data(begins[n], ends[n]), stamps_s[n]) for n in single]
+        opening, others = singly[:opening_n], singly[opening_n:]
+        self._look_at(opening, batch, others)
+        return Taken(opening, noted, batch, others, bool(kernel), late, bool(over), error)
 
-    def note(self, sure: bool) -> None:
+    def _look_at(self, opening: list[Read], batch: EventBatch | None, others: list[Read]) -> None:
+        """Learn from reads that were not noted."""
+        if self._came is not None:
+            self._came += [data for data, _ in opening] + ([] if batch is None else batch.reads())
+            self._came += [data for data, _ in others]
+            self._strange = self._strange or batch is not None or bool(others)
+        if self._tries and (batch is not None or (others and self._shape is None)):
+            payload = first_payload(others[0][0]) if batch is None else batch.payloads()[-1]
+            if payload is not None and not ends_an_answer(payload):
+                self.learn(payload)
+
+    def note(self, sure: bool, like: bytes = b"") -> None:
         """Whether the next read is sure to begin with a chunk and an event, so that events may be noted: all reads that
-        were taken were parsed."""
+        were taken were parsed. ``like``: the JSON of an event of this reply; the first one counts."""
+        if sure and not self._learnt:
+            self._learnt, self._tries = True, self._tries or TRIES
+            if like:
+                self.learn(like)
+        if sure and self._came and self._shape is not None:
+            came, self._came = b"".join(self._came), None
+            if self._strange and len(came) <= OPENING_BYTES:
+                self._reader.opening = opening_of(came) or self._reader.opening
         self._reader.note(self._fd, sure)
 
     def learn(self, payload: bytes) -> None:
         """The next events may be as ``payload`` is."""
         self._tries -= 1
         self._shape = shape_of(payload, self._reader.shapes) if self._tries else None
-        parts = () if self._shape is None else self._shape.parts
-        self._reader.learn(self._fd, 1 if self._tries else _LOT_READS, *_packed(parts))
+        if self._shape is not None:
+            self._reader.shape = self._shape
+        self._teach(_RUNNING, 1 if self._tries else _LOT_READS, () if self._shape is None else self._shape.parts)
+
+    def _teach(self, which: int, most_reads: int, parts: Parts) -> None:
+        self._reader.learn(self._fd, which, most_reads, *_packed(parts))
 
 
 @lru_cache(maxsize=KNOWN)
@@ -150,11 +220,14 @@ def _packed(parts: Parts) -> tuple[bytes, bytes]:
 class CReader:
     """Reads the sockets of one epoll. Close it last: ``close`` frees what it holds back."""
 
-    __slots__ = ("_at", "_data", "_events", "_head", "_ints", "_library", "_lot", "_now", "shapes")
+    __slots__ = ("_at", "_data", "_events", "_head", "_ints", "_library", "_lot", "_now", "opening", "shape", "shapes")
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self.shapes: dict[Parts, Shape] = {}
+        self.shape: Shape | None = None
+        """The latest of any socket."""
+        self.opening: Opening | None = None
         self._at = library.gather_new()
         if not self._at:
             raise MemoryError
@@ -201,10 +274,11 @@ class CReader:
         """What was due was looked at."""
         self._library.gather_handled(self._at)
 
-    def waiting(self) -> tuple[int, int]:
-        """Events and late reads that are held back now."""
+    def waiting(self) -> tuple[int, int, int]:
+        """Events and late reads that are held back now, and replies of which nothing else has been seen but the events
+        held back."""
         self._library.gather_count(self._at)
-        return self._now.noted, self._now.late
+        return self._now.noted, self._now.late, self._now.begun
 
     def close(self) -> None:
         self._library.gather_free(self._at)
@@ -224,8 +298,11 @@ class CReader:
     def data(self, begin: int, end: int) -> bytes:
         return bytes(self._data[begin:end])
 
-    def learn(self, fd: int, most_reads: int, parts: bytes, literals: bytes) -> None:
-        self._library.gather_learn(self._at, fd, most_reads, len(parts) // 8, parts, len(literals), literals)
+    def learn(self, fd: int, which: int, most_reads: int, parts: bytes, literals: bytes) -> None:
+        self._library.gather_learn(self._at, fd, which, most_reads, len(parts) // 8, parts, len(literals), literals)
+
+    def expect(self, fd: int, patient: bool) -> None:
+        self._library.gather_expect(self._at, fd, patient)
 
     def note(self, fd: int, sure: bool) -> None:
         self._library.gather_note(self._at, fd, sure)
@@ -247,7 +324,8 @@ def load(path: Path = LIBRARY) -> Any:
         ("gather_free", None, [pointer]),
         ("gather_read", number, [pointer, number, seconds, seconds]),
         ("gather_take", None, [pointer, number]),
-        ("gather_learn", None, [pointer, number, number, number, ctypes.c_char_p, number, ctypes.c_char_p]),
+        ("gather_learn", None, [pointer, *[number] * 4, ctypes.c_char_p, number, ctypes.c_char_p]),
+        ("gather_expect", None, [pointer, number, number]),
         ("gather_note", None, [pointer, number, number]),
         ("gather_count", None, [pointer]),
         ("gather_start", number, [pointer, number, number, *[seconds] * 3, number, seconds]),

@@ -91,3 +91,10 @@ static const char *number_end(const char *at, const char *end, int64_t *value) {
     for (*value = 0; at < end && at - from < 18 && *at >= '0' && *at <= '9'; at++) *value = 10 * *value + *at - '0';
     return at == from || (*from == '0' && at - from > 1) ? NULL : at;
 }
+
+/* The end of the line that goes on at `at`: where its CR is. NULL: it holds what a header may not. */
+static const char *line_end(const char *at, const char *end) {
+    for (; at < end && *at != '\r'; at++)
+        if ((unsigned char)*at < 0x20 || (unsigned char)*at >= 0x7F) return NULL;
+    return at < end ? at : NULL;
+}

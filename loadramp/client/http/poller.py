@@ -129,7 +129,8 @@ class Poller:
     def remove(self, fd: int) -> None:
         """Forget ``fd``; call it before the socket is closed."""
         del self._waiting[fd]
-        self.drop(fd, lose=True)
+        if self._open is not None and self._open.c_reader is not None:
+            self._open.c_reader.drop(fd)
         if self._open is None:
             asyncio.get_running_loop().remove_reader(fd)
             return
@@ -142,14 +143,9 @@ class Poller:
         else has come; it must take both from the return value. None: there is no reader that could do that."""
         return None if self._open is None or self._open.c_reader is None else self._open.c_reader.keep(fd)
 
-    def drop(self, fd: int, lose: bool = False) -> bool:
-        """Hold back nothing of ``fd`` any more. False, and nothing done: something is held back, which may not be lost
-        unless it is to ``lose``."""
-        return self._open is None or self._open.c_reader is None or self._open.c_reader.drop(fd, lose)
-
-    def waiting(self) -> tuple[int, int]:
-        """Events that are held back, and those of their reads that were late."""
-        return (0, 0) if self._open is None or self._open.c_reader is None else self._open.c_reader.waiting()
+    def waiting(self) -> tuple[int, int, int]:
+        """Events that are held back, those of their reads that were late, and replies that begin with them."""
+        return (0, 0, 0) if self._open is None or self._open.c_reader is None else self._open.c_reader.waiting()
 
     def note_blurred(self, data: bytes, kernel: bool) -> None:
         """Call this for events that were read together on a beat, or data that the kernel did not stamp (``kernel``):
@@ -299,6 +295,7 @@ class Poller:
             if open_.c_reader is not None:
                 open_.c_reader.stop()
                 open_.loop.call_soon(self._told)  # what is due and not collected
+                open_.loop.call_soon(self._hand_over, open_.loop, list(self._waiting), *self._now())  # what is patient
             open_.timer.stop()
             open_.loop.add_reader(open_.epoll.fileno(), self._woken)
             self._forget_beat()

@@ -1,4 +1,4 @@
-"""Requests under way and the connections that carry them: one timer a request, however much it streams.
+"""Requests under way and the connections that carry them.
 
 A connection is kept for the next request while it is young; the cost does not depend on the size of the pool.
 """
@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from loadramp.client.client_failure import client_error_record, describe_exception
+from loadramp.client.http.c_reader import Read
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.http.sockets import Pipe
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.client.stream.event_batch import EventBatch
 from loadramp.client.stream.event_shape import NotedEvents
-from loadramp.record.types import ErrorKind, Record
+from loadramp.record.types import Arrival, ErrorKind, Record
 from loadramp.scenario.scenario import Target
 
 IDLE_S = 4.0
@@ -28,6 +29,8 @@ once that it knows nothing of it. So long, or twice what it took to connect, but
 END_GRACE_S = 0.25
 """How long the end of the HTTP response may follow ``[DONE]``: waiting for it only saves the connection."""
 
+SHORTEST_LOOK_S = 0.05
+"""A request is not looked at more often, unless a deadline is nearer."""
 _SHORTEST_WAIT_S = 0.001
 _SLACK_S = 1e-6
 
@@ -85,7 +88,7 @@ class Connection:
         except Exception as error:  # the fence (``_failed``)
             self._failed(request, error)
 
-    def on_batch(self, batch: EventBatch | NotedEvents) -> None:
+    def on_batch(self, batch: EventBatch | NotedEvents | list[Read]) -> None:
         request = self.request
         if request is None:
             self.drop()
@@ -126,10 +129,57 @@ class Connection:
 
 
 @dataclass(slots=True)
+class Reminder:
+    """``request`` is to be looked at then; None: no more."""
+
+    due_s: float
+    request: ActiveRequest | None
+
+
+@dataclass(slots=True)
+class Reminders:
+    """The instants at which requests are to be looked at, all after the same time, with one timer.
+
+    A timer for each would cost ten times as much.
+    """
+
+    now_s: Callable[[], float]
+    wait_s: float
+    _waiting: deque[Reminder] = field(default_factory=deque)
+    _timer: asyncio.TimerHandle | None = None
+
+    def add(self, request: ActiveRequest, now_s: float) -> Reminder:
+        """Look at ``request`` in ``wait_s`` seconds."""
+        reminder = Reminder(now_s + self.wait_s, request)
+        self._waiting.append(reminder)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self.wait_s, self._fire)
+        return reminder
+
+    def close(self) -> None:
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        now_s = self.now_s()
+        while self._waiting and (self._waiting[0].request is None or self._waiting[0].due_s <= now_s + _SLACK_S):
+            request = self._waiting.popleft().request
+            if request is not None:
+                request.check()
+        if self._waiting and self._timer is None:
+            wait_s = max(_SHORTEST_WAIT_S, self._waiting[0].due_s - now_s)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._fire)
+
+
+@dataclass(slots=True)
 class Pool:
     """Connections that wait for another request. ``now_s``: seconds since the run began."""
 
     now_s: Callable[[], float]
+    reminders: Reminders
     _idle: deque[Connection] = field(default_factory=deque)  # oldest left, latest right
     _reaper: asyncio.TimerHandle | None = None
 
@@ -152,6 +202,7 @@ class Pool:
             self._reaper = asyncio.get_running_loop().call_later(IDLE_S, self._reap)
 
     def close(self) -> None:
+        self.reminders.close()
         while self._idle:
             self._idle.pop().give_up()
         if self._reaper is not None:
@@ -171,25 +222,36 @@ class Pool:
 
 @dataclass(slots=True, eq=False)
 class ActiveRequest:
-    """One request under way: its response, its connection, its one timer."""
+    """One request under way: its response and its connection.
+
+    Of a patient one little is in memory while its answer streams: the reader is made when there is something to read.
+    """
 
     _target: Target
-    reader: ResponseReader
-    record: Record
+    arrival: Arrival
+    _make: Callable[[Arrival], ResponseReader]
     _counts: Counts
     _pool: Pool
+    patient: bool = False
+    """Nobody waits for it: it may be told of its answer a little later."""
+    on_over: Callable[[ActiveRequest], None] | None = None
+    """Called when its answer is over, given up, or ``stale``; not of one that ``send_on`` waits for."""
     connection: Connection | None = None
     failure: str = ""
     """What the client failed on; empty while it has not."""
     stale: bool = False
     """The kept connection was dead before the request: it may be sent again."""
+    connect_s: float | None = None
+    """As in its record."""
+    _reader: ResponseReader | None = None
     _waiting: bool = True
     _now_s: Callable[[], float] = field(init=False)
-    _sent_s: float = 0.0
+    _sent_s: float | None = None
     _counted: int = 0
     _ending: bool = False
     _late: int = 0
     _timer: asyncio.TimerHandle | None = None
+    _reminder: Reminder | None = None
     _done: asyncio.Future[None] | None = None
 
     def __post_init__(self) -> None:
@@ -197,20 +259,41 @@ class ActiveRequest:
         self._counts.in_flight += 1
         self._counts.waiting += 1
 
+    @property
+    def reader(self) -> ResponseReader:
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = self._make(self.arrival)
+            reader.record.sent_s, reader.record.connect_s = self._sent_s, self.connect_s
+        return reader
+
+    @property
+    def record(self) -> Record:
+        return self.reader.record
+
     async def send_on(self, connection: Connection, data: bytes) -> None:
         """Write the request and return when its answer is over, given up, or ``stale``."""
-        assert connection.pipe is not None
-        self.stale = False
         self._done = asyncio.get_running_loop().create_future()
-        self.connection, connection.request = connection, self
-        self._late = getattr(connection.pipe, "late_reads", 0)
-        if self.record.sent_s is None:
-            self._counts.sent += 1
-        self._sent_s = self.record.sent_s = self._now_s()
-        connection.pipe.write(data)
-        if not self._done.done():
-            self._check()
+        self.begin_on(connection, data)
         await self._done
+
+    def begin_on(self, connection: Connection, data: bytes) -> None:
+        """Write the request."""
+        pipe = connection.pipe
+        assert pipe is not None
+        self.stale = False
+        self.connection, connection.request = connection, self
+        self._late = getattr(pipe, "late_reads", 0)
+        if self._sent_s is None:
+            self._counts.sent += 1
+        pipe.expect(connection.on_batch, self.patient)
+        self._sent_s = now_s = self._now_s()
+        if self._reader is not None:
+            self._reader.record.sent_s, self._reader.record.connect_s = now_s, self.connect_s
+        pipe.write(data)
+        if self.connection is not None:
+            first_s = self._target.first_timeout_s if self._target.stream else self._target.timeout_s
+            self._look_in(min(first_s, self._target.timeout_s), now_s)
 
     def parsed(self) -> None:
         """Bytes were parsed."""
@@ -219,10 +302,10 @@ class ActiveRequest:
             self.release()
         elif not self._ending and self.reader.ended_s is not None:
             self._ending = True
-            self._check()  # sets the timer to the short wait for the response's end
+            self.check()  # sets the timer to the short wait for the response's end
         connection = self.connection
         if connection is not None and connection.pipe is not None:
-            connection.pipe.keep(connection.on_batch if self.reader.patient else None, self.reader.answer.like)
+            connection.pipe.keep(self.reader.patient, self.reader.answer.like)
 
     def pull(self) -> None:
         """Take what the connection holds back; the end may be among it."""
@@ -234,7 +317,7 @@ class ActiveRequest:
         the request."""
         now_s = self._now_s()
         connection = self.connection
-        if connection is not None and connection.reused and not self.reader.began:
+        if connection is not None and connection.reused and self._sent_s is not None and not self.reader.began:
             stale_s = min(max(STALE_S, STALE_CONNECTS * connection.connect_s), STALE_MOST_S)
             self.stale = now_s - self._sent_s < stale_s
         if not self.stale:
@@ -278,11 +361,30 @@ class ActiveRequest:
         return record
 
     def _stop_waiting(self) -> None:
+        self._look_no_more()
+        if self._done is not None:
+            if not self._done.done():
+                self._done.set_result(None)  # ``send_on`` goes on in a later turn of the loop
+        elif self.on_over is not None:
+            asyncio.get_running_loop().call_soon(self.on_over, self)
+            self.on_over = None
+
+    def _look_in(self, wait_s: float, now_s: float) -> None:
+        """Look at it again after at most ``wait_s``. What arrives meanwhile can bring no deadline nearer than
+        ``Reminders.wait_s``; among it, unparsed, a finish reason."""
+        self._look_no_more()
+        if wait_s >= self._pool.reminders.wait_s:
+            self._reminder = self._pool.reminders.add(self, now_s)
+        else:
+            self._timer = asyncio.get_running_loop().call_later(max(_SHORTEST_WAIT_S, wait_s), self.check)
+
+    def _look_no_more(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._done is not None and not self._done.done():
-            self._done.set_result(None)  # ``send_on`` goes on in a later turn of the loop
+        if self._reminder is not None:
+            self._reminder.request = None
+            self._reminder = None
 
     def _part_with(self, connection: Connection) -> None:
         connection.request = None
@@ -290,7 +392,7 @@ class ActiveRequest:
             self.record.stamps = connection.pipe.stamps
             if getattr(connection.pipe, "late_reads", 0) > self._late:
                 self.record.warnings.append("late_reads")
-            connection.pipe.keep(None)
+            connection.pipe.keep(False)
         if self.reader.over and self.reader.reusable and not connection.dead:
             self._pool.keep(connection)
         else:
@@ -299,8 +401,8 @@ class ActiveRequest:
     def _count(self) -> None:
         self._waiting, self._counted = self._counts.stream(self.reader.answer, self._waiting, self._counted)
 
-    def _check(self) -> None:
-        """Called by the timer."""
+    def check(self) -> None:
+        """Look at it: called by a timer."""
         try:
             self._look()
         except Exception as error:  # the fence (``Connection._failed``)
@@ -313,17 +415,13 @@ class ActiveRequest:
             return
         self.reader.digest()
         self._count()
-        now_s = self._now_s()
-        deadline_s, kind, detail = deadline_of(self._target, self.reader.answer, self._sent_s, self.reader.ended_s)
+        now_s, sent_s = self._now_s(), self._sent_s
+        assert sent_s is not None
+        deadline_s, kind, detail = deadline_of(self._target, self.reader.answer, sent_s, self.reader.ended_s)
         if self.reader.over:
             self.release()
         elif now_s < deadline_s - _SLACK_S:
-            # what arrives meanwhile can bring the deadline no nearer than these; among it, unparsed, a finish reason
-            nearest_s = min(max(self._target.grace_s, 0.05), self._target.idle_timeout_s)
-            wait_s = max(_SHORTEST_WAIT_S, min(deadline_s - now_s, nearest_s))
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._check)
+            self._look_in(deadline_s - now_s, now_s)
         else:
             if kind is not None:
                 self.reader.fail(kind, detail, now_s)

@@ -66,7 +66,7 @@ class ResponseReader:
         """The pipe may carry another request (only once ``over``)."""
         self.began = False
         """Some byte of the response has arrived."""
-        self._record = record
+        self.record = record
         self._requested = requested
         self._clock = clock or _no_clock
         self._parse_s = 0.0
@@ -161,9 +161,13 @@ class ResponseReader:
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
 
-    def feed_batch(self, batch: EventBatch | NotedEvents, t0_s: float) -> None:
-        """A batch that waited where it was read, stamped ``t0_s`` later; it is parsed at once."""
+    def feed_batch(self, batch: EventBatch | NotedEvents | list[tuple[bytes, float]], t0_s: float) -> None:
+        """What waited where it was read, stamped ``t0_s`` later: a batch or other reads. It is parsed at once."""
         self.digest()
+        if isinstance(batch, list):
+            self._held, self._held_s = [data for data, _ in batch], [stamp_s - t0_s for _, stamp_s in batch]
+            self.digest()
+            return
         stamps = [stamp_s - t0_s for stamp_s in batch.stamps_s]
         if isinstance(batch, NotedEvents) and not self.over:
             assert self._between  # else they were no events
@@ -171,10 +175,13 @@ class ResponseReader:
         elif isinstance(batch, NotedEvents):
             self.reusable = False
             return
-        elif self.over or not self._plain(events_of, batch.payloads(), stamps):
-            self._held, self._held_s = batch.reads(), stamps
-            self.digest()
-            return
+        else:
+            payloads = batch.payloads()
+            if self.over or not self._plain(events_of, payloads, stamps):
+                self._held, self._held_s = batch.reads(), stamps
+                self.digest()
+                return
+            self._eager, self.answer.like = False, payloads[-1]
         self._now_s = stamps[-1]
         self._bound()
 
@@ -247,7 +254,7 @@ class ResponseReader:
         self._parser = None  # the parser holds this object's methods: without the cycle no collector is needed
         if self._coding and self.answer.last_s is None and self.answer.error is None:
             self.answer.error = f"content-encoding {self._coding} although identity was asked"
-        self._fill(self._record)
+        self._fill(self.record)
         outcome = Outcome(
             self._status,
             self._fault,
@@ -255,15 +262,15 @@ class ResponseReader:
             self._headers.get(b"content-type", b"").decode("latin-1"),
             self._inflate is not None,
         )
-        conclude(self._record, self.answer, outcome, self._requested)
+        conclude(self.record, self.answer, outcome, self._requested)
         if self._beyond_limit:
-            shorten(self._record)
-        return self._record
+            shorten(self.record)
+        return self.record
 
     def snapshot(self) -> Record:
         """What has arrived so far; status ``in_flight``."""
         self.digest()
-        record = replace(self._record, warnings=list(self._record.warnings))
+        record = replace(self.record, warnings=list(self.record.warnings))
         self._fill(record)
         record.stream_end_s = None
         return record

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from loadramp.client.client_failure import describe_exception
 from loadramp.client.error_text import describe_os_error, describe_tls_error
-from loadramp.client.http.c_reader import KeptReads
+from loadramp.client.http.c_reader import KeptReads, Read, Taken
 from loadramp.client.http.poller import Poller
 from loadramp.client.stream.event_batch import EventBatch
 from loadramp.client.stream.event_shape import NotedEvents
@@ -25,7 +25,7 @@ OnBytes = Callable[[bytes, float], None]
 OnClose = Callable[[ErrorKind | None, str], None]
 """Called once. None: clean end of file; ``reset``: connection reset, with words."""
 
-OnBatch = Callable[[EventBatch | NotedEvents], None]
+OnBatch = Callable[[EventBatch | NotedEvents | list[Read]], None]
 Stamps = Literal["kernel", "user"]
 """Who took the instants of the latest reads."""
 
@@ -48,11 +48,13 @@ class Pipe(Protocol):
     def close(self) -> None:
         """Let go of it; no callback is called any more."""
 
-    def keep(self, on_batch: OnBatch | None, like: bytes = b"") -> None:
-        """Allow reads of whole events to wait until there is a batch of them. None: no longer, and what waits is handed
-        over. Call it when all that came was parsed and a whole event was the last of it, and again each time this is
-        so: only then events may be noted without being parsed. ``like``: the JSON of an event as the next ones may be.
-        A pipe may ignore this."""
+    def expect(self, on_batch: OnBatch, patient: bool) -> None:
+        """A request is about to be written. Reads of whole events in its reply may wait until there is a batch of them,
+        and where it is ``patient``, all of the reply until it is over. A pipe may ignore this."""
+
+    def keep(self, sure: bool, like: bytes = b"") -> None:
+        """Call it each time that all that came was parsed. ``sure``: a whole event was the last of it. Only then events
+        may be noted without being parsed. ``like``: the JSON of an event as the next ones may be."""
 
     def pull(self) -> None:
         """Hand over what waits."""
@@ -93,6 +95,9 @@ class SocketPipe:
     late_reads: int = field(default=0, init=False)
     _kept: KeptReads | None = field(default=None, init=False)
     _on_batch: OnBatch | None = field(default=None, init=False)
+    _like: bytes = field(default=b"", init=False)
+    _pulling: bool = field(default=False, init=False)
+    _sure: bool = field(default=False, init=False)
     _unsent: bytearray = field(default_factory=bytearray, init=False)
     _fd: int = field(init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
@@ -128,41 +133,49 @@ class SocketPipe:
             self._fd, self._kept = -1, None
             self._sock.close()
 
-    def keep(self, on_batch: OnBatch | None, like: bytes = b"") -> None:
-        if self._fd < 0 or on_batch == self._on_batch:
-            if self._kept is not None:
-                self._kept.note(True)
+    def expect(self, on_batch: OnBatch, patient: bool) -> None:
+        if self._fd < 0:
             return
-        while self._kept is not None and not self._poller.drop(self._fd):  # something waits
-            self.pull()
-        if self._fd < 0:  # among what waited was the end
-            return
+        if self._kept is None:
+            self._kept = self._poller.keep(self._fd)
         self._on_batch = on_batch
-        self._kept = None if on_batch is None else self._poller.keep(self._fd)
-        if self._kept is not None and like:
-            self._kept.learn(like)
-            self._kept.note(True)
+        if self._kept is not None:
+            self._kept.expect(patient)
+
+    def keep(self, sure: bool, like: bytes = b"") -> None:
+        self._sure, self._like = sure, like
+        if self._kept is not None and self._fd >= 0 and not self._pulling:  # else there is more to be parsed
+            self._kept.note(sure, like)
 
     def pull(self) -> None:
-        if self._kept is None:
+        if self._kept is None or self._pulling:
             return
         taken = self._kept.take()
         if taken.kernel:
             self.stamps = "kernel"
         if taken.late:
             self._late(taken.late)
-        for batch in (taken.noted, taken.batch):
-            if batch is not None and self._on_batch is not None:
-                self._on_batch(batch)
-        if taken.other and self._fd >= 0:
-            if self._kept is not None:
-                self._kept.note(False)  # until this was parsed
-            self._received(taken.other, taken.other_s)
+        self._pulling, self._sure = True, False
+        try:
+            self._hand_over(taken)
+        finally:
+            self._pulling = False
+        if self._sure:
+            self.keep(True, self._like)
         if taken.over and self._fd >= 0:
             if taken.error:
                 self._ended("reset", describe_os_error(OSError(taken.error, "")))
             else:
                 self._ended(None, "")
+
+    def _hand_over(self, taken: Taken) -> None:
+        """In the order in which it came, as long as somebody wants it."""
+        for reads in (taken.opening, taken.noted, taken.batch, taken.others):
+            if reads and self._fd >= 0:
+                if isinstance(reads, list):
+                    self._look_at(reads)
+                if self._on_batch is not None:
+                    self._on_batch(reads)
 
     def _readable(self, now_s: float, offset_s: float | None) -> None:
         try:
@@ -206,9 +219,14 @@ class SocketPipe:
         self._tally.late_reads += reads
 
     def _received(self, data: bytes, stamp_s: float) -> None:
-        if self._poller.beating and (self.stamps != "kernel" or data.count(b"data:") > 1):
-            self._poller.note_blurred(data, self.stamps == "kernel")
+        self._look_at([(data, stamp_s)])
         self._on_bytes(data, stamp_s)
+
+    def _look_at(self, reads: list[Read]) -> None:
+        """The poller must know where reads may be late."""
+        for data, _ in reads if self._poller.beating else ():
+            if self.stamps != "kernel" or data.count(b"data:") > 1:
+                self._poller.note_blurred(data, self.stamps == "kernel")
 
     def note_decrypted(self, data: bytes) -> None:
         """Decrypted text was read: the poller must know where reads may be late."""
@@ -284,8 +302,11 @@ class TlsPipe:
         if self._inner is not None:
             self._inner.close()
 
-    def keep(self, on_batch: OnBatch | None, like: bytes = b"") -> None:
+    def expect(self, on_batch: OnBatch, patient: bool) -> None:
         """Data is encrypted when it is read, so none can be held back."""
+
+    def keep(self, sure: bool, like: bytes = b"") -> None:
+        """Nothing is held back."""
 
     def pull(self) -> None:
         """Nothing waits."""

@@ -313,7 +313,8 @@ class StreamAnswer:
         choice, usage = events.shape.choice, events.shape.usage
         self._take_plain(stamps, [choice] * len(stamps), events.characters, events.tokens)
         if usage is not None:
-            self._count_plain(replace(usage, completion_tokens=events.tokens[-1]), choice)
+            tokens, prompt = events.tokens[-1], events.prompt_tokens
+            self._count_plain(replace(usage, completion_tokens=tokens, prompt_tokens=prompt), choice)
         if self.save_text:
             self._text.setdefault(choice, []).extend(events.texts())
 

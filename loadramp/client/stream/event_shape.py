@@ -12,25 +12,41 @@ import msgspec
 
 from loadramp.client.stream.event_batch import PlainEvent, RunningUsage, plain_event
 
-Hole = Literal["end", "text", "string", "number", "count"]
+Hole = Literal["end", "text", "string", "number", "count", "same", "line"]
 MOST_PARTS, SHAPE_BYTES = 16, 4096
 """Limits of the reader in C."""
 KNOWN = 256
 """So many shapes are known at once."""
 
 _HOLES = re.compile(
-    rb'"(content|text|id|obfuscation|created|total_tokens|completion_tokens)": *+'
+    rb'"(content|text|id|obfuscation|created|total_tokens|prompt_tokens|completion_tokens)": *+'
     rb'(?:("(?:[^"\\]++|\\.)*+")|(\d++)(?=[,}]))'
 )
 _STRINGS: dict[bytes, Hole] = {b"content": "text", b"text": "text", b"id": "string", b"obfuscation": "string"}
-_NUMBERS: dict[bytes, Hole] = {b"completion_tokens": "count", b"created": "number", b"total_tokens": "number"}
-_PROBE_TEXT, _PROBE_TOKENS = "an other text", 1_234_567
+_NUMBERS: dict[bytes, Hole] = {
+    b"completion_tokens": "count",
+    b"prompt_tokens": "same",
+    b"created": "number",
+    b"total_tokens": "number",
+}
+_PROBE_TEXT, _PROBE_TOKENS, _PROBE_PROMPT = "an other text", 1_234_567, 2_345_678
 _PROBES: dict[Hole, bytes] = {
     "text": b'"an other text"',
     "string": b'"an other string"',
     "number": b"7654321",
     "count": b"1234567",
+    "same": b"2345678",
 }
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,6})\r\ndata: ([^\r\n]*+)\n\n\r\n")
+_HEADER = re.compile(rb"([A-Za-z0-9-]+): ([^\r\n]*)")
+_DECISIVE = frozenset(
+    {
+        b"connection", b"content-encoding", b"content-length", b"content-type", b"keep-alive", b"location",
+        b"retry-after", b"trailer", b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+"""Headers that say how the reply is to be read: of another value it is another reply."""
+_FINAL = re.compile(rb'"finish_reason": ?"|"choices": ?\[\]')
 
 
 Parts = tuple[tuple[bytes, Hole], ...]
@@ -58,9 +74,43 @@ class NotedEvents:
     """Of the text of each, shape n."""
     json_texts: bytes
     """The texts as JSON, a line each."""
+    prompt_tokens: int = -1
+    """What all of them say of the prompt; -1 where they say nothing."""
 
     def texts(self) -> list[str]:
         return msgspec.json.Decoder(str).decode_lines(self.json_texts)
+
+
+class Opening(NamedTuple):
+    """How a reply begins: its head, and the event that comes before the answer (empty: none)."""
+
+    head: Parts
+    prelude: Parts
+
+
+def opening_of(begin: bytes) -> Opening | None:
+    """The opening of other replies that begin as ``begin`` does, whose answer could be noted; None: nothing can be
+    said.
+
+    Nothing is taken for granted but how much of a reply may wait: what opens it is parsed.
+    """
+    head, blank, body = begin.partition(b"\r\n\r\n")
+    prelude: Parts = ()
+    while blank and (found := _CHUNK.match(body)) is not None and int(found[1], 16) == len(found[2]) + 8:
+        parts = _parts_of(found[2], texts=False)
+        if plain_event(found[2]) is not None:
+            head_parts = _head_parts(head)
+            fits = all(map(_fits, (head_parts, prelude)))
+            return Opening(head_parts, prelude) if fits else None
+        if prelude and prelude != parts:
+            return None
+        prelude, body = parts, body[found.end() :]
+    return None
+
+
+def ends_an_answer(payload: bytes) -> bool:
+    """Other events will not be as this one is."""
+    return _FINAL.search(payload) is not None
 
 
 def shape_of(payload: bytes, known: dict[Parts, Shape]) -> Shape | None:
@@ -75,12 +125,13 @@ def shape_of(payload: bytes, known: dict[Parts, Shape]) -> Shape | None:
     return shape
 
 
-def _parts_of(payload: bytes) -> Parts:
+def _parts_of(payload: bytes, *, texts: bool = True) -> Parts:
+    """``texts``: they may be others."""
     parts: list[tuple[bytes, Hole]] = []
     begin, before = 0, b"\r\ndata: "
     for found in _HOLES.finditer(payload):
         hole = (_STRINGS if found[2] else _NUMBERS).get(found[1])
-        if hole is not None:
+        if hole is not None and (texts or hole != "text"):
             at, end = found.span(2 if found[2] else 3)
             parts.append((before + payload[begin:at], hole))
             begin, before = end, b""
@@ -88,13 +139,32 @@ def _parts_of(payload: bytes) -> Parts:
     return tuple(parts)
 
 
+def _head_parts(head: bytes) -> Parts:
+    """Values may be others but of the headers that say how to read the reply."""
+    parts: list[tuple[bytes, Hole]] = []
+    status, *lines = head.split(b"\r\n")
+    before = status
+    for line in lines:
+        found = _HEADER.fullmatch(line)
+        if found is None or found[1].lower() in _DECISIVE:
+            before += b"\r\n" + line
+        else:
+            parts.append((before + b"\r\n" + found[1] + b": ", "line"))
+            before = b""
+    return *parts, (before + b"\r\n\r\n", "end")
+
+
+def _fits(parts: Parts) -> bool:
+    return len(parts) <= MOST_PARTS and sum(len(literal) for literal, _ in parts) <= SHAPE_BYTES
+
+
 def _proved(payload: bytes, parts: Parts) -> Shape | None:
     event = plain_event(payload)
     if event is None or b"\n" in payload or b"\r" in payload:
         return None
     kinds = [hole for _, hole in parts]
-    fits = len(parts) <= MOST_PARTS and sum(len(literal) for literal, _ in parts) <= SHAPE_BYTES
-    if not fits or kinds.count("text") != 1 or kinds.count("count") != (event.usage is not None):
+    usage = event.usage is not None
+    if not _fits(parts) or kinds.count("text") != 1 or (kinds.count("count"), kinds.count("same")) != (usage, usage):
         return None
     shape = Shape(parts, event.choices[0].index, event.usage and msgspec.structs.replace(event.usage))
     return shape if plain_event(_probe(parts)) == _as_probed(event) else None
@@ -113,5 +183,5 @@ def _as_probed(event: PlainEvent) -> PlainEvent:
     else:
         choice.delta.content = _PROBE_TEXT
     if event.usage is not None:
-        event.usage.completion_tokens = _PROBE_TOKENS
+        event.usage.completion_tokens, event.usage.prompt_tokens = _PROBE_TOKENS, _PROBE_PROMPT
     return event
