@@ -101,6 +101,11 @@ def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: 
     from loadramp.record.run_directory import put
 
     entries = _read(history)
+    names = sorted({entry.scenario for entry in entries})
+    if scenario is not None and scenario not in names:
+        raise ScenarioError(
+            f"--scenario: {history} holds no {scenario!r}; it holds {', '.join(names) or 'nothing yet'}"
+        )
     shown = trend_view(entries, scenario)
     path = output or history / "trend.html"
     if output is None:
@@ -180,14 +185,18 @@ def _accept_options() -> list[click.Parameter]:
 
 
 def _read(history: Path) -> list[Entry]:
-    from loadramp.nightly.history import History, is_history
-    from loadramp.units import plural
+    from datetime import UTC, datetime
+
+    from loadramp.nightly.history import History, is_history, skipped_words
+    from loadramp.nightly.series import latest_night
 
     if not is_history(history):
         raise ScenarioError(f"{history}: no history (no history.jsonl) here")
     entries, skipped = History(history).read()
     if skipped:
-        click.echo(f"note: {plural(skipped, 'torn line', 'were')} skipped", err=True)
+        click.echo(skipped_words(History(history).file, skipped), err=True)
+    if (last := latest_night(entries)) > datetime.now(UTC).isoformat():
+        click.echo(f"note: {History(history).file}: the night of {last} is still to come: a clock was wrong", err=True)
     return entries
 
 

@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ import msgspec
 
 from loadramp.record.run_directory import naming, replace_whole
 from loadramp.registry import ScenarioError
+from loadramp.units import agreed, plural
 
 FILE = "history.jsonl"
 SCHEMA = 1
@@ -95,7 +97,9 @@ class History:
         return self.path / FILE
 
     def read(self) -> tuple[list[Entry], int]:
-        """All lines in the order they were written, and how many could not be read.
+        """All lines in order of their nights, each once, and how many could not be read.
+
+        Files that were put together by hand, or by a cache that was restored twice, have lines twice and out of order.
 
         Raises:
             ScenarioError: the history was written by a newer version.
@@ -106,18 +110,19 @@ class History:
         entries: list[Entry] = []
         skipped = 0
         decoder = msgspec.json.Decoder(Entry)
-        for line in self.file.read_bytes().split(b"\n"):
+        for line in dict.fromkeys(self.file.read_bytes().split(b"\n")):
             if not line.strip():
                 continue
             try:
                 entry = decoder.decode(line)
-            except msgspec.DecodeError:
+                datetime.fromisoformat(entry.night)
+            except (msgspec.DecodeError, ValueError):
                 skipped += 1
                 continue
             if entry.schema > SCHEMA:
                 raise ScenarioError(f"{self.file}: schema {entry.schema}; this version reads up to {SCHEMA}")
             entries.append(entry)
-        return entries, skipped
+        return sorted(entries, key=lambda entry: entry.night), skipped
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add lines, all of them or (after a crash) some and a torn one. Waits for another program that appends.
@@ -148,6 +153,11 @@ class History:
         with self.file.open("rb") as file:
             file.seek(size - 1)
             return file.read(1) != b"\n"
+
+
+def skipped_words(file: Path, skipped: int) -> str:
+    """What to tell people of lines that could not be read."""
+    return f"note: {file}: {plural(skipped, 'line')} that cannot be read {agreed(skipped, 'were')} skipped"
 
 
 def is_history(path: Path) -> bool:

@@ -13,9 +13,9 @@ from loadramp.analysis.thresholds import Status
 from loadramp.nightly.alarms import Rules
 from loadramp.nightly.conditions import digest_of, fingerprint_of
 from loadramp.nightly.export import night_annotations, night_junit
-from loadramp.nightly.history import Alarm, Entry, History
+from loadramp.nightly.history import Alarm, Entry, History, skipped_words
 from loadramp.nightly.page import build_trend_html
-from loadramp.nightly.series import readings
+from loadramp.nightly.series import latest_night, readings
 from loadramp.nightly.table import nightly_of
 from loadramp.nightly.text import night_document, night_markdown
 from loadramp.nightly.trend import NightOutcome, judge_night
@@ -31,7 +31,6 @@ from loadramp.runner.gate_check import check_rules
 from loadramp.runner.launch import Say, ramp
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
-from loadramp.units import agreed, plural
 
 INTERRUPTED = 128
 Ramp = Callable[..., Awaitable[Finished]]
@@ -70,7 +69,7 @@ class Measuring:
         """Run, write down, judge, measure again where asked, report.
 
         Raises:
-            ScenarioError: the scenario or the history is wrong; nothing was sent.
+            ScenarioError: the scenario, the history or a clock is wrong; nothing was sent.
             OSError: the history cannot be written.
         """
         check_rules(self.scenario)
@@ -81,7 +80,13 @@ class Measuring:
             )
         self.entries, skipped = self.history.read()
         if skipped:
-            self.say(f"note: {plural(skipped, 'torn line')} of {self.history.file} {agreed(skipped, 'were')} skipped")
+            self.say(skipped_words(self.history.file, skipped))
+        last = latest_night(entry for entry in self.entries if entry.scenario == self.scenario.name)
+        if last >= self.night:
+            raise ScenarioError(
+                f"{self.history.file}: holds a night of {last}, and this one begins at {self.night}: nights are judged "
+                "in order of time; put the clock right, or take the lines of the wrong night out"
+            )
         await self._repeats(rerun=False)
         outcome = self.judge()
         if nightly_of(self.scenario).rerun and outcome.suspects and not self.interrupted:

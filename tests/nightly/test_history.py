@@ -43,7 +43,9 @@ def test_a_torn_last_line_is_skipped_counted_and_does_not_swallow_the_next(tmp_p
 
 
 def test_a_newer_history_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "history.jsonl").write_text('{"night":"n","scenario":"s","kind":"measured","value":1.0,"schema":2}\n')
+    (tmp_path / "history.jsonl").write_text(
+        '{"night":"2026-01-02","scenario":"s","kind":"measured","value":1.0,"schema":2}\n'
+    )
     with pytest.raises(ScenarioError, match="schema 2; this version reads up to 1"):
         History(tmp_path).read()
 
@@ -53,9 +55,27 @@ def test_bytes_that_are_no_line_are_skipped(tmp_path: Path) -> None:
     assert History(tmp_path).read() == ([], 4)
 
 
+def test_lines_that_are_there_twice_or_out_of_order_are_read_once_and_in_order(tmp_path: Path) -> None:
+    lines = [entry for i in range(3) for entry in measured(i, steady)]
+    history = History(tmp_path)
+    history.append([*lines[20:], *lines[:20], *lines])
+    entries, skipped = history.read()
+    assert skipped == 0
+    assert len(entries) == len(lines) == 36
+    assert [entry.night for entry in entries] == [night_of(i) for i in range(3) for _ in range(12)]
+
+
+def test_a_line_of_no_night_is_skipped(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.append([Entry("yesterday", "s", "measured", "ceiling_rps", 16.0)])
+    assert history.read() == ([], 1)
+
+
 def write_many(path: str, scenario: str) -> None:
     for i in range(40):
-        History(Path(path)).append([Entry(night_of(i), scenario, metric="m" * 200, value=1.0) for _ in range(3)])
+        History(Path(path)).append(
+            [Entry(night_of(i), scenario, metric="m" * 200, value=1.0, repeat=r) for r in range(3)]
+        )
 
 
 @pytest.mark.long
@@ -73,7 +93,7 @@ def test_two_programs_that_append_do_not_tear_each_other_s_lines(tmp_path: Path)
 
 def test_ten_years_of_nights_are_one_read(tmp_path: Path) -> None:
     """3,650 nights of three runs and four metrics: no night is looked at one by one from the disk."""
-    lines = [Entry(f"{i:06d}", "nightly", "measured", f"m{k}", 1.0 + i, repeat=r, fingerprint=FINGERPRINT)
+    lines = [Entry(night_of(i), "nightly", "measured", f"m{k}", 1.0 + i, repeat=r, fingerprint=FINGERPRINT)
              for i in range(3650) for k in range(4) for r in range(3)]  # fmt: skip
     history = History(tmp_path)
     history.append(lines)

@@ -199,6 +199,31 @@ def past(tmp_path: Path) -> History:
     return history
 
 
+@pytest.mark.parametrize("wrong", ["2099-01-01T03:00:00+00:00", "2026-02-01T03:00:00+00:00"])
+def test_a_night_that_is_not_the_last_is_refused_before_anything_is_sent(tmp_path: Path, wrong: str) -> None:
+    """A clock that was wrong once: the night that is measured would be judged by another one, and pass."""
+    history = History(tmp_path / "h")
+    history.append([replace(entry, night=wrong) for entry in measured(0, steady)])
+    history.append([replace(measured(0, steady)[0], night="2199-01-01", scenario="another")])
+    with pytest.raises(ScenarioError, match=f"holds a night of {wrong[:10]}.*put the clock right"):
+        night(tmp_path, good, night="2026-02-01T03:00:00+00:00")
+    night(tmp_path, good, TEXT.replace('"nightly"', '"new"'), night="2026-02-01T03:00:00+00:00")
+
+
+def test_a_history_with_a_night_to_come_is_shown_with_a_note(tmp_path: Path) -> None:
+    History(tmp_path).append([replace(entry, night="2099-01-01T03:00:00+00:00") for entry in measured(0, steady)])
+    shown = CliRunner().invoke(cli, ["trend", str(tmp_path)])
+    assert "history.jsonl: the night of 2099-01-01T03:00:00+00:00 is still to come" in shown.stderr
+
+
+def test_the_page_of_no_scenario_replaces_none(tmp_path: Path) -> None:
+    History(tmp_path).append(measured(0, steady))
+    shown = CliRunner().invoke(cli, ["trend", str(tmp_path), "--scenario", "nigthly"])
+    assert isinstance(shown.exception, ScenarioError)
+    assert str(shown.exception).endswith("holds no 'nigthly'; it holds nightly")
+    assert not (tmp_path / "trend.html").exists()
+
+
 def test_a_bad_night_is_measured_again_when_that_is_asked(tmp_path: Path, past: History) -> None:
     runs = 0
 
