@@ -5,7 +5,8 @@ time nearly are. All intervals come from time blocks (Woodruff 1952; Korn and Gr
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil, log
 from typing import Literal
 
@@ -62,6 +63,8 @@ class Values:
     censored: Bools | None = None
     carry: float = 1.0
     chances: Callable[[float], Floats] | None = None
+    effects: dict[tuple[float, float], float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Design effects by value and quantile: those of lower quantiles are asked for again by each higher one."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -95,7 +98,8 @@ def by_block(values: Floats, block: Blocks, n: int) -> list[Floats]:
     """The values of each of ``n`` blocks, in their order."""
     block = block.astype(np.uint16, copy=False) if _small(n) else block
     order = np.argsort(block, kind="stable")
-    return np.split(values[order], np.searchsorted(block[order], np.arange(1, n, dtype=block.dtype)))
+    values, bounds = values[order], np.searchsorted(block[order], np.arange(1, n, dtype=block.dtype))
+    return [values[begin:end] for begin, end in pairwise((0, *bounds.tolist(), len(values)))]
 
 
 def block_order(block: Blocks, n: int) -> Ints:
@@ -286,6 +290,12 @@ def _mean_variance(e2e_s: Floats, length_s: float) -> float:
 
 
 def _design_effect(data: Values, value: float, q: float, known: Bools | None) -> float:
+    if (value, q) not in data.effects:
+        data.effects[value, q] = _effect(data, value, q, known)
+    return data.effects[value, q]
+
+
+def _effect(data: Values, value: float, q: float, known: Bools | None) -> float:
     """Block variance of the share above ``value``, less what its chances explain, over p (1 - p) / n; at least a half,
     which is chance."""
     block, expected = data.block, None if data.chances is None else data.chances(value)
