@@ -37,6 +37,7 @@ from loadramp.report.progress import Watch
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
 from loadramp.runner.gate_check import check_rules
+from loadramp.runner.input_check import check_input, doubts
 from loadramp.runner.model_lengths import lengths
 from loadramp.runner.run_session import RunSession, conclude, together
 from loadramp.runner.scenarios import Options, Shard, with_target
@@ -120,6 +121,9 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     """
     scenario = input_files.ready(with_target(scenario, options))
     check_rules(scenario)
+    check_input(scenario)
+    for doubt in doubts(scenario):
+        say(f"warning: {doubt}")
     endpoint = endpoint_of(scenario.target)
     check_hosts(endpoint, scenario.target, options.yes_i_may_load_test, scenario.metrics)
     for line in input_files.skipped_rows(scenario):

@@ -23,6 +23,7 @@ from loadramp.report.preview import (
     ramp_notes,
 )
 from loadramp.runner.gate_check import check_rules, unpassable
+from loadramp.runner.input_check import check_input, doubts
 from loadramp.runner.model_lengths import asked_lengths, lengths
 from loadramp.runner.scenarios import Options, read_run, read_scenario, with_target
 from loadramp.scenario.scenario import Scenario
@@ -45,6 +46,7 @@ def of_scenario(path: Path, overrides: Sequence[str] = (), length_of: LengthOf |
     """
     scenario = read_scenario(path, overrides)
     check_rules(scenario)
+    check_input(scenario)
     document, words, notes = _of_ramp(scenario, length_of)
     full = input_files.ready(scenario)
     parts = {
@@ -88,7 +90,12 @@ def _of_ramp(scenario: Scenario, length_of: LengthOf | None = None) -> tuple[dic
     too_long = overlong(full, length_of or lengths(full))
     asked = [feature for feature in FEATURES.values() if feature.rates and feature.tables.keys() & full.asked.keys()]
     beside = [rate for feature in asked for rate in reach(feature.rates)(full)]
-    notes = [*longer_steps_note(full), *offered_notes(full, steps), *unpassable(full, steps, beside)]
+    notes = [
+        *(f"warning: {doubt}" for doubt in doubts(full)),
+        *longer_steps_note(full),
+        *offered_notes(full, steps),
+        *unpassable(full, steps, beside),
+    ]
     if too_long is not None:
         document["over_length"] = {
             "ratio": too_long.longer / too_long.requests,
