@@ -188,13 +188,14 @@ static long number_behind(const char *text, const char *key, long otherwise) {
     return strtol(at, NULL, 10);
 }
 
-static uint64_t request_number(const char *head) { /* X-Request-Id: ...-NUMBER */
-    const char *at = strcasestr(head, "x-request-id:");
-    if (!at) return UINT64_MAX;
-    const char *dash = NULL;
-    for (const char *p = at + 13; *p && *p != '\r'; p++)
+static uint64_t request_number(const char *head) { /* X-Request-Id: ...-NUMBER; else how many had none before it */
+    static uint64_t without;
+    const char *at = strcasestr(head, "x-request-id:"), *dash = NULL;
+    for (const char *p = at ? at + 13 : ""; *p && *p != '\r'; p++)
         if (*p == '-') dash = p;
-    return dash ? strtoull(dash + 1, NULL, 10) : UINT64_MAX;
+    char *end = NULL;
+    uint64_t number = dash ? strtoull(dash + 1, &end, 10) : 0;
+    return end > dash + 1 && (*end == '\r' || !*end) ? number : (UINT64_C(1) << 40) + without++;
 }
 
 static void begin(struct stream *s, const char *head, const char *body) {

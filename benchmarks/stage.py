@@ -61,6 +61,13 @@ def metronome(ttft_us: int, itl_us: int, tick_us: int = 0, log: bool = False) ->
             made.sent = np.fromfile(log_path, dtype=SENT)
 
 
+def by_request(sent: Any, name: str = "request") -> dict[int, Any]:
+    """The tokens of each request (by ``name``: its number, or when it came), in the order in which they were sent."""
+    ordered = sent[np.lexsort((sent["index"], sent[name]))]
+    each, first = np.unique(ordered[name], return_index=True)
+    return dict(zip(each.tolist(), np.split(ordered, first[1:]), strict=False))  # nothing sent is one part of none
+
+
 def machine() -> str:
     """One line: what this ran on and how busy it was."""
     found = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]

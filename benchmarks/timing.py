@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stage import SENT, machine, metronome, run, sender, together
+from stage import SENT, by_request, machine, metronome, run, sender, together
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.sockets import OnBytes, OnClose, Pipe
@@ -101,8 +101,9 @@ def measured_tls(rate: int, seconds: float) -> Errors:
 
 def _compared(records: list[Record], t0_s: float, sent: Any, late: float) -> Errors:
     stamp, itl, true_itl = [], [], []
+    true = by_request(sent)
     for record in records:
-        true_s = np.sort(sent["send_ns"][sent["request"] == record.seq]) / 1e9
+        true_s = true[record.seq]["send_ns"] / 1e9
         seen_s = np.array(record.event_s) + t0_s
         if len(true_s) != len(seen_s):
             raise RuntimeError(f"request {record.seq}: {len(true_s)} tokens sent, {len(seen_s)} seen")
