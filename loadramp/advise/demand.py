@@ -4,6 +4,7 @@ run, or from numbers given. Rule: what a run did not show is None, and says so.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from loadramp.record.prompt_facts import prefix_reuse_unknown
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
+from loadramp.registry import ScenarioError
 
 
 @dataclass(slots=True, frozen=True)
@@ -144,7 +146,11 @@ UNMEASURED = Demand(
 
 
 def overruled(demand: Demand, traffic: TrafficFacts) -> Demand:
-    """``demand`` with what was said of the traffic on top."""
+    """``demand`` with what was said of the traffic on top.
+
+    Raises:
+        ScenarioError: a mean request is longer than the longest one.
+    """
     context_tokens, rate_rps = traffic.context_tokens, traffic.replica_rps
     if context_tokens is None and demand.context_p95 is None and traffic.input_tokens and traffic.output_tokens:
         context_tokens = int(np.ceil(traffic.input_tokens + traffic.output_tokens))
@@ -155,7 +161,19 @@ def overruled(demand: Demand, traffic: TrafficFacts) -> Demand:
         "reuse_ratio": traffic.prefix_reuse, "in_flight": traffic.concurrency,
         "rate": None if rate_rps is None else Rate(rate_rps, rate_rps, "given"),
     }  # fmt: skip
-    return replace(demand, **{key: value for key, value in given.items() if value is not None})
+    said = replace(demand, **{key: value for key, value in given.items() if value is not None})
+    mean, longest = (said.input_tokens or 0.0) + (said.output_tokens or 0.0), said.context_p95
+    if (
+        longest is not None
+        and longest < floor(mean)
+        and (traffic.input_tokens or traffic.output_tokens or context_tokens)
+    ):
+        whose = "as measured" if context_tokens is None else "as given"
+        raise ScenarioError(
+            f"--context-tokens: {longest:,} ({whose}) is less than the {mean:,.0f} of a mean request, input and output "
+            "together: every other request would be refused"
+        )
+    return said
 
 
 def comparable(runs: Sequence[Run]) -> list[str]:

@@ -13,6 +13,7 @@ from loadramp.registry import ScenarioError
 
 HOUR_S = 3600.0
 MONTH_H = 730.0
+MOST_REPLICAS = 1e6
 
 
 @dataclass(slots=True, frozen=True)
@@ -122,6 +123,11 @@ def size_of(demand: Demand, load: Load, gpus_each: int, price_per_gpu_hour: floa
     """
     if demand.rate is None:
         raise ScenarioError(demand.rate_reason)
+    if load.peak_rps > MOST_REPLICAS * demand.rate.low_rps:
+        raise ScenarioError(
+            f"load: a peak of {load.peak_rps:g} req/s, where one replica takes {demand.rate.low_rps:g}: expected both "
+            "in requests a second"
+        )
     price = None if price_per_gpu_hour is None else price_per_gpu_hour * gpus_each
     return ReplicaSize(load, demand.rate, gpus_each, price, demand.input_tokens, demand.output_tokens)
 

@@ -13,7 +13,7 @@ from records_and_rows import row
 from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.advise.advice import Measured, advise
-from loadramp.advise.demand import Demand, Rate, comparable, demand_of, prefix_reuse_of, rate_of
+from loadramp.advise.demand import Demand, Rate, comparable, demand_of, overruled, prefix_reuse_of, rate_of
 from loadramp.advise.options import AdviceOptions, EngineFacts, GpuFacts, LoadFacts, ModelFacts, TrafficFacts, asked_of
 from loadramp.advise.sizing import Load, ReplicaSize, SizeOption, cheapest, load_of
 from loadramp.advise.text import advice_document, advice_markdown, advice_text
@@ -297,6 +297,27 @@ def test_configurations_of_equal_cost_have_no_winner() -> None:
     advice = advise(asked, [Measured("first", same), Measured("second", same)])
     assert "fewest GPUs  the same for first, second\n" in advice_text(advice) + "\n"
     assert advice_document(advice)["cheapest"] == {"name": None, "as_good": ["first", "second"]}
+
+
+@pytest.mark.parametrize(
+    ("traffic", "said"),
+    [
+        (TrafficFacts(300.0, 100.0, context_tokens=100), r"100 \(as given\) is less than the 400 of a mean request"),
+        (TrafficFacts(context_tokens=100), r"100 \(as given\) is less than the 500 of a mean request"),
+        (TrafficFacts(input_tokens=5000.0), r"900 \(as measured\) is less than the 5,100 of a mean request"),
+    ],
+)
+def test_a_context_that_refuses_the_mean_request_is_refused(traffic: TrafficFacts, said: str) -> None:
+    measured = Demand(input_tokens=400.0, output_tokens=100.0, context_p95=900, context_max=1000)
+    with pytest.raises(ScenarioError, match=said):
+        overruled(measured, traffic)
+    assert overruled(measured, TrafficFacts(context_tokens=500)).context_p95 == 500
+
+
+def test_a_load_of_millions_of_replicas_is_a_slip() -> None:
+    asked = AdviceOptions(load=LoadFacts(peak_rps=1e300), traffic=TrafficFacts(replica_rps=1e-300))
+    with pytest.raises(ScenarioError, match="a peak of 1e\\+300 req/s, where one replica takes 1e-300"):
+        advise(asked, [])
 
 
 def test_nothing_to_advise_on_is_an_error() -> None:
