@@ -1,10 +1,10 @@
 """The highest rate of tokens at which a load generator still measures right, by what the C server logged.
 
-Requests of `--lasts` seconds begin evenly, so that `--streams` are open at once; the rates are climbed until one fails
-twice. A rate is measured right if the load was on (at least 95 % of the tokens a second that were asked for), every
-request completed with all its tokens, and each p99 that the tool reports of TTFT, ITL and TPOT (also where it calls
-that ITL) is within 10 % or 1 ms of the truth. Tool and server have a core each (on more than two:
-the tool has all but the last).
+Requests of `--lasts` seconds begin evenly, so that `--streams` are open at once. Of the rates, the highest is found by
+bisection at which one of `--tries` measurements is right: if the load was on (at least 95 % of the tokens a second that
+were asked for), every request completed with all its tokens, and each p99 that the tool reports of TTFT, ITL and TPOT
+(also where it calls that ITL) is within 10 % or 1 ms of the truth. The server has the last core to itself, the tool has
+the others.
 
 `--peer NAME='COMMAND with {url} {requests} {per_s} {streams} {tokens} {out}'` adds a tool of its own environment that
 writes its results to the folder {out}; NAME is one of READERS.
@@ -175,32 +175,40 @@ def peer(reader: Callable[[Path], Figures], command: str, url: str, load: Load) 
                 tool.wait()
 
 
-def climbed(name: str, ask: Callable[[str, Load], Figures], mode: str, loads: list[Load], tries: int) -> str:
-    """The summary of a tool, after a row for each measurement."""
-    held = "none"
-    for load in loads:
-        faults: list[str] = []
-        for _ in range(tries):
-            with metronome(TTFT_US, load.itl_us, load.itl_us * (mode == "ticks"), log=True) as server:
-                told = ask(server.url, load)
-            true, per_s = truth(server.sent, load)
-            faults = wrong(told, true, per_s, load)
-            pairs = zip(told[2:], true[2:], strict=True)
-            cells = " | ".join("" if says is None else f"{says:.2f} ({is_:.2f})" for says, is_ in pairs)
-            words = "; ".join(faults) or "yes"
-            print(f"| {mode} | {load.streams} | {name} | {load.rate} | {per_s:.0f} | {cells} | {words} |", flush=True)
-            if not faults:
-                break
+def faults_of(name: str, ask: Callable[[str, Load], Figures], mode: str, load: Load, tries: int) -> list[str]:
+    """What is wrong each time; empty once a measurement is right. Prints a row for each."""
+    faults: list[str] = []
+    for _ in range(tries):
+        with metronome(TTFT_US, load.itl_us, load.itl_us * (mode == "ticks"), log=True) as server:
+            told = ask(server.url, load)
+        true, per_s = truth(server.sent, load)
+        faults = wrong(told, true, per_s, load)
+        pairs = zip(told[2:], true[2:], strict=True)
+        cells = " | ".join("" if says is None else f"{says:.2f} ({is_:.2f})" for says, is_ in pairs)
+        words = "; ".join(faults) or "yes"
+        print(f"| {mode} | {load.streams} | {name} | {load.rate} | {per_s:.0f} | {cells} | {words} |", flush=True)
+        if not faults:
+            break
+    return faults
+
+
+def climbed(loads: list[Load], faults_of_load: Callable[[Load], list[str]]) -> str:
+    """The highest of ``loads`` that was right and the next, which was not, by bisection."""
+    held, failed, words = -1, len(loads), ""
+    while failed - held > 1:
+        middle = (held + failed) // 2
+        faults = faults_of_load(loads[middle])
         if faults:
-            return f"{held} | {load.rate}: {'; '.join(faults)}"
-        held = str(load.rate)
-    return f"{held} | "
+            failed, words = middle, f"{loads[middle].rate}: {'; '.join(faults)}"
+        else:
+            held = middle
+    return f"{loads[held].rate if held >= 0 else 'none'} | {words}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", default="1000,2500,5000,10000,20000,40000", help="tokens a second")
-    parser.add_argument("--streams", default="100", help="open at once; several: a climb for each")
+    parser.add_argument("--streams", default="100", help="open at once; several: each with all rates")
     parser.add_argument("--modes", default="ticks,steady")
     parser.add_argument("--via", default="direct")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
@@ -222,7 +230,8 @@ def main() -> None:
         for streams in map(int, options.streams.split(",")):
             loads = [Load(int(rate), streams, options.lasts, options.seconds) for rate in options.rates.split(",")]
             for name, ask in tools.items():
-                summary.append(f"| {mode} | {streams} | {name} | {climbed(name, ask, mode, loads, options.tries)} |")
+                found = climbed(loads, lambda load: faults_of(name, ask, mode, load, options.tries))  # noqa: B023
+                summary.append(f"| {mode} | {streams} | {name} | {found} |")
     print("\n| mode | streams | tool | highest that was right | first that was not |\n|---|---|---|---|---|")
     print("\n".join(summary))
     print(f"\n{machine()} (after); {Path(__file__).name}")

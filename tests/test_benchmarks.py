@@ -72,6 +72,21 @@ def test_a_rate_is_right_when_all_came_and_each_p99_is_within_a_tenth_or_a_milli
     ]
 
 
+@pytest.mark.parametrize(
+    ("wrong_from", "found", "asked"),
+    [(9, "4 | ", [2, 3, 4]), (3, "2 | 3: bad", [2, 3]), (2, "1 | 2: bad", [2, 1]), (0, "none | 1: bad", [2, 1])],
+)
+def test_the_highest_rate_is_found_by_bisection(climb, wrong_from, found, asked):
+    seen = []
+
+    def faults(load):
+        seen.append(load.rate)
+        return ["bad"] if load.rate >= wrong_from else []
+
+    assert climb.climbed([climb.Load(rate, 1, 1.0, 1.0) for rate in (1, 2, 3, 4)], faults) == found
+    assert seen == asked
+
+
 def test_the_truth_is_of_the_requests_that_were_asked_for(climb):
     stage = importlib.import_module("stage")
     load = climb.Load(rate=20, streams=1, lasts_s=0.1, seconds=0.2)  # two requests of two tokens, 50 ms apart
