@@ -76,7 +76,10 @@ def test_the_github_example_runs_as_written(tmp_path: Path) -> None:
         "bigger-is-better.json",
         "smaller-is-better.json",
     }
-    assert (where / "otava/otava.csv").is_file()
+    series = yaml.safe_load((where / "otava/otava.yaml").read_text())["tests"]
+    files = {one["file"] for one in series.values()}
+    assert "otava-ref_itl_p50_s.csv" in files
+    assert [name for name in files if not (where / "otava" / name).is_file()] == []
 
 
 @pytest.mark.slow
