@@ -279,10 +279,10 @@ class RunSession:
         self._finished += len(ended)
         latest = Table.concat([self._latest, ended])
         self._latest = latest.select_rows(np.arange(max(0, len(latest) - LATEST), len(latest)))
-        status = ended.failure_status
-        for i in np.flatnonzero(ended.status != "unfinished"):
+        status, end_s = ended.failure_status, np.nan_to_num(ended.stream_end_s).tolist()
+        for i in np.flatnonzero(ended.status != "unfinished").tolist():
             if ended.status[i] == "ok":
-                self._fails_in_a_row, self._last_good_s = 0, float(np.nan_to_num(ended.stream_end_s[i]))
+                self._fails_in_a_row, self._last_good_s = 0, end_s[i]
                 self._unlike_load.clear()
                 continue
             self._failed += 1
