@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,10 @@ from loadramp.record.codec import decode_lines
 from loadramp.record.types import Calibration, Record, Step
 from loadramp.registry import ScenarioError
 from loadramp.runner.launch import with_room
-from loadramp.simulator.practise import simulator
 from loadramp.workload.preview import most_users
 from loadramp.workload.schedule import plan_step
 
 SCENARIO = scenario_of('seed = 9\n[prompts]\nkind = "fixed"\ninput_tokens = 20\noutput_tokens = 5\n')
-
-
-@pytest.fixture(scope="module")
-def sim() -> Iterator[str]:
-    with simulator() as url:
-        yield url
 
 
 async def offered(

@@ -50,9 +50,9 @@ error_ratio = 0.1
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[str, str]]:
-    with simulator() as one, simulator() as other:
-        yield one, other
+def pair(sim: str) -> Iterator[tuple[str, str]]:
+    with simulator() as other:
+        yield sim, other
 
 
 @pytest.fixture

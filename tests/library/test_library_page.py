@@ -16,23 +16,21 @@ import plotly.graph_objects as go
 import pytest
 
 import loadramp
-from loadramp.simulator.practise import simulator
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "library.md"
 
 
-def test_every_block_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_the_page_runs(sim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 6
     shutil.copytree(ROOT / "reports" / "example", tmp_path / "reports" / "example")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    with simulator() as base_url:
-        for block in blocks:
-            block = block.replace("http://127.0.0.1:8000", base_url)
-            block = block.replace('"ramp.soak_s": 0', '"ramp.soak_s": 0, "prompts.output_tokens": 20')  # quick answers
-            exec(compile(block, str(PAGE), "exec"), names)
+    for block in blocks:
+        block = block.replace("http://127.0.0.1:8000", sim)
+        block = block.replace('"ramp.soak_s": 0', '"ramp.soak_s": 0, "prompts.output_tokens": 20')  # quick answers
+        exec(compile(block, str(PAGE), "exec"), names)
     (new,) = (path for path in (tmp_path / "reports").iterdir() if path.name.endswith("-chat"))
     assert len(loadramp.read(new).steps) >= 1
     assert names["shown"] is True
@@ -57,25 +55,24 @@ def test_every_cell_of_the_notebook_runs_and_it_draws_two_charts(monkeypatch: py
 
 
 @pytest.mark.long
-def test_a_script_without_a_guard_ramps_once_with_processes_of_its_own(tmp_path: Path) -> None:
+def test_a_script_without_a_guard_ramps_once_with_processes_of_its_own(sim: str, tmp_path: Path) -> None:
     script = tmp_path / "ramp.py"
     short = {"ramp.kind": "ladder", "ramp.rates": [4], "ramp.warmup_s": 0.5, "ramp.measure_s": 1.5}
     short |= {"ramp.settle_s": 0, "ramp.settle_requests": 0, "ramp.tail_s": 1, "prompts.output_tokens": 20}
-    with simulator() as base_url:
-        script.write_text(
-            textwrap.dedent(
-                f"""
-                import asyncio
-                import loadramp
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import asyncio
+            import loadramp
 
-                async def ramp():  # as in a notebook: a loop runs already
-                    return loadramp.run("chat", base_url={base_url!r}, overrides={short!r}, out={str(tmp_path)!r})
+            async def ramp():  # as in a notebook: a loop runs already
+                return loadramp.run("chat", base_url={sim!r}, overrides={short!r}, out={str(tmp_path)!r})
 
-                print("steps", len(asyncio.run(ramp()).steps))
-                """
-            )
+            print("steps", len(asyncio.run(ramp()).steps))
+            """
         )
-        done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, check=False)
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, check=False)
     assert done.stdout == "steps 1\n", done.stderr
     assert done.stderr == ""
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1

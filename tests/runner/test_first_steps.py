@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,25 +16,18 @@ from loadramp.runner.doctor import DoctorLine, of_endpoint, of_stream, page_text
 from loadramp.runner.new_scenario import FactsForScenario, first_rate, lengths, scenario_text
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Target
-from loadramp.simulator.practise import simulator
 
 
-@pytest.fixture(scope="module")
-def base_url() -> Iterator[str]:
-    with simulator() as url:
-        yield url
-
-
-def test_init_writes_a_scenario_that_can_be_planned(base_url: str, tmp_path: Path) -> None:
-    code, out, err = in_process("init", "--base-url", base_url, "--output", "chat.toml", cwd=tmp_path)
+def test_init_writes_a_scenario_that_can_be_planned(sim: str, tmp_path: Path) -> None:
+    code, out, err = in_process("init", "--base-url", sim, "--output", "chat.toml", cwd=tmp_path)
     assert (code, err) == (0, "")
     assert out.splitlines()[1].startswith("next: loadramp plan chat.toml")
     scenario = load((tmp_path / "chat.toml").read_text(), "chat.toml")
     assert (scenario.name, scenario.target.model, scenario.ramp.kind) == ("chat", "sim", "ceiling")
-    assert scenario.target.base_url == f"{base_url}/v1"
-    assert scenario.metrics.url == f"{base_url}/metrics"
+    assert scenario.target.base_url == f"{sim}/v1"
+    assert scenario.metrics.url == f"{sim}/metrics"
     assert scenario.prompts.option("input_tokens") == 512
-    again, _, why = in_process("init", "--base-url", base_url, "--output", "chat.toml", cwd=tmp_path)
+    again, _, why = in_process("init", "--base-url", sim, "--output", "chat.toml", cwd=tmp_path)
     assert again == 2
     assert "chat.toml: exists already" in why
 
@@ -61,9 +53,9 @@ def test_a_scenario_without_a_metrics_page_says_how_to_name_one() -> None:
     assert load(text).target.model == 'odd "name"\n'
 
 
-def test_doctor_names_what_to_fix(base_url: str, tmp_path: Path) -> None:
+def test_doctor_names_what_to_fix(sim: str, tmp_path: Path) -> None:
     empty = {"XDG_CACHE_HOME": str(tmp_path)}
-    code, out, _ = in_process("doctor", "--base-url", base_url, "--json", env=empty)
+    code, out, _ = in_process("doctor", "--base-url", sim, "--json", env=empty)
     document = json.loads(out)
     assert code == 3
     messages = [one["message"] for one in document["found"] if one["level"] == "fix"]
@@ -119,12 +111,12 @@ def test_the_page_puts_what_to_fix_first() -> None:
     assert text.endswith("1 thing to fix before measuring")
 
 
-def test_a_quick_run_says_what_its_shortness_costs(base_url: str, tmp_path: Path) -> None:
+def test_a_quick_run_says_what_its_shortness_costs(sim: str, tmp_path: Path) -> None:
     shorter = ("ramp.kind=ladder", "ramp.rates=[4]", "ramp.measure_s=2", "ramp.warmup_s=0.3", "ramp.settle_s=0",
                "ramp.settle_requests=0", "ramp.tail_s=0")  # fmt: skip
     settings = [word for one in shorter for word in ("--set", one)]
     (tmp_path / "short.toml").write_text('[prompts]\nkind = "fixed"\ninput_tokens = 20\noutput_tokens = 4\n')
-    code, out, _ = in_process("run", str(tmp_path / "short.toml"), "--base-url", base_url, "--quick", *settings,
+    code, out, _ = in_process("run", str(tmp_path / "short.toml"), "--base-url", sim, "--quick", *settings,
                               "--out", str(tmp_path), "--json", "--quiet")  # fmt: skip
     assert code in {0, 3}  # void where the machine is busy
     (check,) = [one for one in json.loads(out)["checks"] if one["code"] == "quick"]
