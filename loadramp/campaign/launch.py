@@ -36,7 +36,7 @@ from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import EXIT, Finished
 from loadramp.runner.launch import Beside, Say
 from loadramp.runner.scenarios import Options
-from loadramp.runner.user_command import run_to_its_end
+from loadramp.runner.user_command import run_to_its_end, words_of
 from loadramp.scenario.scenario import Scenario
 
 SAID_CHARS = 300
@@ -78,6 +78,8 @@ async def rehearse(
         say("a rehearsal: every phase is shortened, and nothing is proven by it")
     base = scenarios.with_target(scenarios.read_scenario(scenario_path, options.overrides), options)
     endpoint = endpoint_of(base.target)
+    if chaos is not None:
+        words_of("--chaos", chaos)  # the phase comes after hours
     if resumed is None:
         check_place(options.out)
     check_hosts(endpoint, base.target, options.yes_i_may_load_test, base.metrics)

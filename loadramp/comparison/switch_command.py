@@ -1,7 +1,6 @@
 """The user's command that makes an endpoint serve the other version: run without a shell, with a time limit; and how
 long its switches back took."""
 
-import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from loadramp.record.table import Table
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.runner.launch import Say
 from loadramp.runner.scenarios import Options, read_run, with_target
-from loadramp.runner.user_command import run_to_its_end
+from loadramp.runner.user_command import run_to_its_end, words_of
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.prompts.source import models_of
 
@@ -38,14 +37,11 @@ def switch_of(
     ``switch_timeout_s``; then the arm's endpoint has as long again to be ready.
 
     Raises:
-        ScenarioError: the line cannot be split into words.
+        ScenarioError: the line is no command.
     """
     if not line:
         return None
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise ScenarioError(f"{option}: {error}: {line}") from None
+    words = words_of(option, line)
     most_s = canary_of(scenario).switch_timeout_s
 
     async def run(arm: str) -> float:

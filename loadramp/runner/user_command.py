@@ -3,11 +3,33 @@
 import asyncio
 import contextlib
 import os
+import shlex
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+from loadramp.registry import ScenarioError
+
 STDERR = 2
+
+
+def words_of(option: str, line: str) -> list[str]:
+    """The words of a command, split as a shell does.
+
+    Raises:
+        ScenarioError: it cannot be split, is empty, or names a program that is not there. A first word with a
+            placeholder is not looked for.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise ScenarioError(f"{option}: {error}: {line}") from None
+    if not words:
+        raise ScenarioError(f"{option}: expected a command; got {line!r}")
+    if "{" not in words[0] and shutil.which(words[0]) is None:
+        raise ScenarioError(f"{option}: {words[0]}: no program of that name that may be run (there is no shell)")
+    return words
 
 
 async def run_to_its_end(

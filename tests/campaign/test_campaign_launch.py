@@ -16,10 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from loadramp.campaign.health_check import Pulse, read_health
-from loadramp.campaign.launch import _health_url, run_command
+from loadramp.campaign.launch import _health_url, rehearse, run_command
 from loadramp.cli import cli
 from loadramp.client.endpoint import endpoint_of
 from loadramp.commands import terminal
+from loadramp.registry import ScenarioError
+from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Target
 
 
@@ -178,3 +180,18 @@ def test_a_campaign_asks_before_it_loads_another_machine(monkeypatch: pytest.Mon
     asked = CliRunner().invoke(cli, ["campaign", "campaign", "--base-url", "http://10.255.255.1:9"], input="n\n")
     assert asked.exit_code == 1
     assert "Load 10.255.255.1 for " in asked.output
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("kubectl 'delete", "--chaos: No closing quotation"), ("/nowhere/kill", "--chaos: /nowhere/kill: no program")],
+)
+def test_a_chaos_command_that_cannot_run_is_refused_before_the_hours_that_come_first(
+    tmp_path: Path, command: str, said: str
+) -> None:
+    scenario = tmp_path / "c.toml"
+    scenario.write_text("[campaign]\ntarget_rps = 4\n")
+    options = Options(base_url="http://127.0.0.1:1", out=tmp_path / "out")
+    with pytest.raises(ScenarioError, match=said):
+        asyncio.run(rehearse(scenario, options, lambda _: None, lambda _: None, chaos=command))
+    assert not (tmp_path / "out").exists()
