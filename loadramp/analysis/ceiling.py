@@ -47,7 +47,7 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
     if worst is None:
         return _not_overloaded(climbed)
     if climbed.last_quiet is None and failing(worst) and not _too_much(worst):
-        return _estimate("inconclusive", _fails_at_once(worst))
+        return _estimate("inconclusive", _fails_at_once(worst, climbed.rows[-1]))
     if climbed.last_quiet is not None and failing(worst) and went_away(worst, climbed.last_quiet):
         return _gone(climbed, worst, climbed.last_quiet, sustained(rows))
     return _overloaded(climbed, worst, rows, deficit_ratio)
@@ -62,8 +62,8 @@ def _mostly(row: Row, kind: str) -> bool:
     return 2 * row.errors.get(kind, 0) > row.failed
 
 
-def _fails_at_once(row: Row) -> str:
-    """What failures at the lowest rate may mean, as far as their kind tells."""
+def _fails_at_once(row: Row, highest: Row) -> str:
+    """What failures at the lowest rate may mean, as far as their kind tells, and whether a far higher rate has more."""
     failed = f"{_failed(row)} at the lowest rate already"
     if _mostly(row, "http_429"):
         return f"{failed} (429, too many requests): a limit lies below it, start lower"
@@ -71,7 +71,11 @@ def _fails_at_once(row: Row) -> str:
         return f"{failed} (no connection): part of the endpoint is down, or it takes fewer connections: start lower"
     if row.deficit:
         return f"{failed}, and no queue grows: part of the endpoint is down, or it refuses so much: start lower"
-    return f"{failed}: not a matter of load"
+    if load_of(highest) >= 2.0 * load_of(row) and (load_error_ratio(highest) or 0.0) <= 1.5 * (
+        load_error_ratio(row) or 0
+    ):
+        return f"{failed}, and no larger share at {at(highest)}: not a matter of load"
+    return f"{failed}: whether it comes of load, one rate does not tell; start lower"
 
 
 def _nothing(rows: Sequence[Row]) -> str:

@@ -45,7 +45,7 @@ def untied(run: Run) -> Untied | None:
         return None
     low, high = rows[0], rows[-1]
     together = [_counts(run.table, row, run.samples) for row in (low, high)]
-    if any(counted.agrees for counts in together for counted in counts.values()):
+    if any(one.agrees and one.high <= APART * one.low for counts in together for one in counts.values()):
         return None
     each = [(_counts(run.table, low, page), _counts(run.table, high, page)) for page in pages]
     batch = _batch(rows)

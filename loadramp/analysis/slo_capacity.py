@@ -67,6 +67,8 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     climbed = climb(rows)
     if not climbed.rows:
         return _none("not_measurable", "no open-loop step could be used")
+    if not any(row.ok for row in climbed.rows):
+        return _none("not_measurable", "every request failed")
     lines = _lines(climbed, slo)
     lowest_rps = load_of(climbed.rows[0])
     crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
@@ -77,27 +79,37 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     if slo.good_ratio is not None and (why := _why_unknown(climbed.rows)):
         return _none("inconclusive", f"the share of good requests is not known: {why}")
     estimate = _answer(crossings, unknown, climbed, limits, quantile)
-    if missed := missed_below(rows, slo, estimate):
-        return replace(estimate, reason=f"{estimate.reason}; missed all the same at {rates_words(missed)}")
+    if lower := missed_below(rows, slo, estimate):
+        return replace(estimate, reason=f"{estimate.reason}; missed all the same at {rates_words(lower)}")
     return estimate
 
 
 def missed_below(rows: Sequence[Row], slo: Slo, estimate: Estimate) -> list[float]:
-    """Rates (req/s) below the ``slo_capacity`` found, at which a limit was missed beyond doubt all the same: the whole
-    interval lies above it. As higher rates meet the limit, the rate does not explain it."""
-    climbed = climb(rows)
-    if estimate.rate_rps is None or not climbed.rows:
+    """Rates (req/s) below the ``slo_capacity`` found, at which a limit was missed beyond doubt all the same. As higher
+    rates meet the limit, the rate does not explain it."""
+    if estimate.rate_rps is None:
         return []
     top_rps = estimate.low_rps if estimate.low_rps is not None else estimate.rate_rps
-    return sorted(
-        {
-            float(rate)
-            for line in _lines(climbed, slo)
-            if line.name not in _guessed(climbed.rows)
-            for rate, low in zip(line.rates, line.lows, strict=True)
-            if rate < top_rps and low > line.limit
-        }
-    )
+    return [rate for rate in missed(rows, slo) if rate < top_rps]
+
+
+def missed(rows: Sequence[Row], slo: Slo) -> list[float]:
+    """Rates (req/s) at which a limit was missed beyond doubt: the whole interval lies above it or, of too few requests
+    for the quantile, too large a share is beyond it."""
+    climbed = climb(rows)
+    if not climbed.rows:
+        return []
+    over = {
+        float(rate)
+        for line in _lines(climbed, slo)
+        if line.name not in _guessed(climbed.rows)
+        for rate, low in zip(line.rates, line.lows, strict=True)
+        if low > line.limit
+    }
+    q = slo.quantile
+    over |= {load_of(row) for row in climbed.rows for metric in slo.limits
+               if _value(row, metric, q) is None and _clearly_over(row, metric, q)}  # fmt: skip
+    return sorted(over)
 
 
 def _guessed(rows: Sequence[Row]) -> frozenset[str]:
@@ -259,8 +271,8 @@ def _share(
 def _answer(
     crossings: Sequence[Crossing], unknown: Sequence[str], climbed: Climb, limits: Mapping[str, float], q: float
 ) -> Estimate:
-    missed = [crossing for crossing in crossings if crossing.below]
-    lowest = [crossing for crossing in missed if not crossing.known_from_rps]
+    below = [crossing for crossing in crossings if crossing.below]
+    lowest = [crossing for crossing in below if not crossing.known_from_rps]
     guessed = _guessed(climbed.rows)
     first = min(lowest, key=lambda c: (c.doubtful or c.name in guessed, c.rate), default=None)
     if first is not None and (first.doubtful or first.name in guessed):
@@ -273,10 +285,10 @@ def _answer(
     if first is not None:
         words_ = f"{_limit(first.name, limits, q)} is missed at the lowest rate already: start lower"
         return Estimate("below_range", None, None, first.rate, "slo_capacity", words_, limit=first.name)
-    if any(crossing.name not in guessed for crossing in missed):
+    if any(crossing.name not in guessed for crossing in below):
         return _unseen([crossing for crossing in crossings if crossing.name not in guessed], limits, q)
-    if missed:
-        return _none("inconclusive", f"whether {_limit(missed[0].name, limits, q)} is met is not known: {BY_EVENTS}")
+    if below:
+        return _none("inconclusive", f"whether {_limit(below[0].name, limits, q)} is met is not known: {BY_EVENTS}")
     if unknown:
         return _unknown(unknown, climbed, q)
     first = min(
@@ -324,7 +336,7 @@ def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float
 def _unknown(unknown: Sequence[str], climbed: Climb, q: float) -> Estimate:
     """No step carries the quantile of some limit: say what is clear from the share beyond it, and what is needed."""
     failed = [(load_of(row), metric) for row in climbed.rows for metric in unknown if _clearly_over(row, metric, q)]
-    most = max(row.requests for row in climbed.rows)
+    most = max(row.ok for row in climbed.rows)
     what = " and ".join(f"{quantile_name(q)} {SHORT_NAMES.get(metric, metric)}" for metric in unknown)
     reason = f"no step has the {plural(needed(q), 'request')} that a {what} needs (at most {most})"
     if not failed:

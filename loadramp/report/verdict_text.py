@@ -304,11 +304,13 @@ def gives_way(run: Run) -> str:
     at_s = over.of("itl").p99.value
     doubted = any(f.code in ("kv_eviction", "kv_full") and f.confidence == "possible" for f in run.findings)
     starved = "" if doubted else _kv_words(over)
+    if any(check.code == "burst_delivery" for check in run.checks):  # gaps are then not the engine's
+        return starved
     if knee is not None and knee.status == "found" and knee.rate_rps is not None:
         if knee.cause == "prefill_mixing":
             return (
                 f"p99 ITL turns upward from {sig(knee.rate_rps)} req/s because prompts are processed between tokens, "
-                "which is no limit of capacity"
+                "which is no limit of capacity" + (f"; {starved}" if starved else "")
             )
         return (
             f"p99 ITL turns steeply upward from {sig(knee.rate_rps)} req/s, so each step of the engine gets slower"

@@ -128,9 +128,18 @@ def test_an_endpoint_that_goes_away_has_no_ceiling(ok: int, errors: dict[str, in
 
 
 def test_errors_at_the_lowest_rate_say_nothing_about_load() -> None:
-    found = ceiling([row(1.0, error_ratio=0.05, errors={"http_5xx": 3}, overloaded=True)])
+    failing = [
+        row(rate, error_ratio=0.05, errors={"http_5xx": round(3 * rate)}, overloaded=True) for rate in (1.0, 2.0)
+    ]
+    found = ceiling(failing[:1])
     assert found.status == "inconclusive"
-    assert "not a matter of load" in found.reason
+    assert found.reason == (
+        "5 % of the requests fail at the lowest rate already: whether it comes of load, one rate does not tell; start "
+        "lower"
+    )
+    assert ceiling(failing).reason == (
+        "5 % of the requests fail at the lowest rate already, and no larger share at 2 req/s: not a matter of load"
+    )
 
 
 REFUSED = {"errors": {"connect": 400}, "error_ratio": 0.05, "overloaded": True, "ok": 7000}

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from records_and_rows import answer, row
+from records_and_rows import answer, failure, row
 from simulated_ramps import ladder
 
 from benchmarks.engine_population import Lengths
@@ -70,6 +70,21 @@ def test_tokens_that_only_the_server_counts_are_compared_with_nothing() -> None:
     assert [check.message.split(", ")[0] for check in server_counts(run)] == [
         "the server counted 480 finished requests"
     ]
+
+
+def test_requests_that_the_client_gave_up_are_nobody_elses() -> None:
+    """The server has computed the prompts of 100 requests that timed out, and 300 tokens for them."""
+    late = [failure(600 + i, 10.0 + 0.3 * i, 5.0, kind="timeout_first") for i in range(100)]
+    for record in late:
+        record.asked_input_tokens, record.asked_output_tokens = 50, 10
+    table = Table.concat([requests(), Table.of(late)])
+    more = {"requests_done": 2.5, "prompt_tokens": 125.0, "output_tokens": 7.5}  # a second
+    samples = [
+        replace(one, values={name: one.values[name] + n * one.t_s for name, n in more.items()})
+        for one in (page(float(t)) for t in range(70))
+    ]
+    assert all(one.agrees for one in compare(window(), table, samples))
+    assert not any(one.agrees for one in compare(window(), requests(), samples) if one.name != "output_tokens")
 
 
 def test_two_replicas_are_added_up() -> None:

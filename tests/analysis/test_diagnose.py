@@ -322,6 +322,45 @@ def test_a_few_refusals_are_no_certain_limit() -> None:
     assert finding.evidence[-1] == "so few refusals do not show that more than 1 % are refused"
 
 
+def failing(run: Run, steps: tuple[int, ...], every: int) -> Run:
+    """The run with every so manieth request of these steps refused as too busy."""
+    failed = np.flatnonzero(np.isin(run.table.step, steps))[::every]
+    for name, value in {"status": "error", "error": "http_5xx", "error_detail": "", "http_status": 503}.items():
+        getattr(run.table, name)[failed] = value
+    return assess(run)
+
+
+def test_refusals_at_the_only_load_do_not_tell_a_quota_from_a_lack_of_room() -> None:
+    quota = "the lowest load: a quota rather than a lack of room"
+    one = failing(ladder(SMALL, [8]), (0,), 10)
+    assert not any(quota in words for words in found(one, "admission_failure").evidence)
+    near = failing(ladder(SMALL, [8, 12]), (0, 1), 10)
+    assert not any(quota in words for words in found(near, "admission_failure").evidence)
+    far = failing(ladder(SMALL, [4, 8]), (0, 1), 10)
+    assert found(far, "admission_failure").evidence[1] == f"as many at 4 req/s, {quota}"
+
+
+def test_what_failed_is_not_hidden_where_nothing_gave_way() -> None:
+    run = failing(ladder(SMALL, [4, 8]), (1,), 250)
+    assert found(run, "healthy").evidence[0] == "every step up to 8 req/s kept up, 1 of 341 requests failed"
+
+
+def test_nothing_is_called_healthy_that_missed_the_service_level_at_a_lower_rate() -> None:
+    run = ladder(SMALL, [2, 4, 8], scenario="[slo]\nttft_s = 0.5")
+    assert codes(run) == ["healthy"]
+    slow = run.table.step == 1  # the first of them are then due in the step at 2 req/s
+    run.table.due_s[slow] -= 1.0
+    run.table.sent_s[slow] -= 1.0
+    run = assess(run)
+    assert "clearly missed at 2 req/s" in verdict_sentence(run)
+    assert "healthy" not in [finding.code for finding in run.findings]
+
+
+def test_stalls_at_the_only_load_may_come_of_it() -> None:
+    run = ladder(PROFILES["tp-stalls"], [4])
+    assert "at the only load that was measured" in found(run, "engine_stall").evidence
+
+
 def test_timeouts_of_an_overloaded_step_are_its_queues() -> None:
     run = ladder(replace(SMALL, max_num_seqs=16), [4, 48])
     late = np.flatnonzero(run.table.step == 1)[::10]

@@ -84,6 +84,19 @@ def test_connections_refused_at_any_load_do_not_come_with_it() -> None:
     assert finding.evidence[-1] == "as many at 4 req/s, the lowest load: not a matter of load"
 
 
+def test_a_page_that_goes_on_while_nothing_is_answered_shows_no_limit_on_connections(tmp_path: Path) -> None:
+    text = """
+seed = 5
+prompts = { kind = "fixed", input_tokens = 50, output_tokens = 30 }
+ramp = { kind = "ladder", rates = [4, 16], warmup_s = 3, measure_s = 20, settle_s = 2, settle_requests = 0, tail_s = 1 }
+"""
+    faults = Faults(crash_at_s=26.0, crash_kind="engine")  # between the measured parts; its page is still read here
+    run = ramp_in_memory(scenario_of(text), tmp_path, SMALL, faults)
+    assert [(row.rate_rps, row.ok > 0) for row in run.rows] == [(4.0, True), (16.0, False)]
+    assert [one.code for one in run.findings] == ["server_down"]
+    assert run.findings[0].evidence[-1].startswith("against it: its metrics page answered after that")
+
+
 def test_a_few_connections_refused_are_no_finding() -> None:
     run = refused(ladder(OVERLOADED, [4, 48]), every=200)
     assert "connections_refused" not in [one.code for one in run.findings]
@@ -124,7 +137,9 @@ def test_streams_that_break_while_the_counters_go_on_are_only_possibly_a_server_
     counted = [Sample(float(t), "a", {"requests_done": 4.0 * t, "output_tokens": 120.0 * t}) for t in range(60)]
     finding = found(assess(replace(run, samples=counted)), "server_down")
     assert finding.confidence == "possible"
-    assert finding.evidence[-1].endswith("the server did not go down")
+    assert finding.evidence[-1] == (
+        "against it: its metrics page answered after that, and its counters did not begin again"
+    )
 
 
 def test_a_gateway_without_a_server_is_possible_only_in_the_overload_of_one_that_went_on() -> None:

@@ -49,6 +49,21 @@ def test_a_lower_rate_that_missed_a_limit_beyond_doubt_is_named_beside_the_capac
     assert missed_below(doubtful, Slo(ttft_s=0.2), slo_capacity(doubtful, Slo(ttft_s=0.2))) == []
 
 
+def test_a_lower_rate_at_which_too_large_a_share_was_late_is_named_though_it_carries_no_p99() -> None:
+    rows = unknown(curve([0.1, 0.1, 0.1]), 0)
+    rows[0] = changed(rows[0], requests=116, slo_ttft_over_ratio=0.24)
+    held = slo_capacity(rows, Slo(ttft_s=0.2))
+    assert held.reason == "every limit is met up to 4 req/s; missed all the same at 1 req/s"
+    few = [changed(rows[0], slo_ttft_over_ratio=0.02), *rows[1:]]  # 2 of 116
+    assert missed_below(few, Slo(ttft_s=0.2), slo_capacity(few, Slo(ttft_s=0.2))) == []
+
+
+def test_where_nothing_succeeded_no_rate_is_to_blame() -> None:
+    rows = [row(4.0, ok=0, errors={"connect": 240}, error_ratio=1.0, overloaded=True)]
+    found = slo_capacity(rows, Slo(ttft_s=0.2))
+    assert (found.status, found.reason) == ("not_measurable", "every request failed")
+
+
 def test_the_limit_that_binds_is_the_first_one_reached() -> None:
     rows = [changed(r, slo_itl_s=v, slo_itl_low_s=v, slo_itl_high_s=v) for r, v in
             zip(curve([0.1, 0.1, 0.1, 0.4]), [0.01, 0.02, 0.04, 0.08], strict=True)]  # fmt: skip

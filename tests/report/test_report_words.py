@@ -51,6 +51,21 @@ def test_p99_itl_that_grows_is_told_with_its_numbers() -> None:
     assert "p99 ITL grows from 40.6 ms to 217 ms on the way there." in verdict_sentence(without_slo(rows=rows))
 
 
+def test_bursts_say_nothing_about_the_batch() -> None:
+    bursts = Check("burst_delivery", "warn", "events came together", "")
+    sentence = verdict_sentence(without_slo(checks=[bursts]))
+    assert sentence.endswith("ceiling 15.9 (15.2-16.7), where the queue grows without end.")
+
+
+def test_prefills_that_lift_p99_itl_do_not_hide_a_full_kv_cache() -> None:
+    rows = served_rows()
+    rows[4] = changed(rows[4], preemptions=82.0, kv_used_ratio_max=0.998)
+    mixing = Estimate("found", 4.0, 2.0, 8.0, cause="prefill_mixing")
+    assert "which is no limit of capacity; the KV cache is full (82 preemptions)." in verdict_sentence(
+        without_slo(rows=rows, estimates={**served().estimates, "p99_itl_knee": mixing})
+    )
+
+
 def test_p99_itl_that_grew_long_before_the_ceiling_has_not_stayed() -> None:
     rows = served_rows()
     rows[0] = changed(rows[0], **latencies(50, 60, 6.9, 8.0))

@@ -1,7 +1,7 @@
 """The client's counts against the server's, step by step, and how much of TTFT passes outside the server. Pure.
 
 Both sides are counted between the same two scrapes. Rule: a server may count a request when it begins or when it ends,
-so it disagrees only when it is outside both of the client's counts and the tolerance.
+and one that failed or not, so it disagrees only when it is outside all of the client's counts and the tolerance.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def compare(row: Row, table: Table, samples: Sequence[Sample]) -> list[CountComp
         if total is None:
             continue
         by_begin, by_end, each = _counts(table, name, begin_s, end_s)
-        low, high = min(by_begin, by_end), max(by_begin, by_end)
+        low, high = min(by_begin, by_end), max(by_begin, by_end) + _given_up(table, name, begin_s, end_s)
         rate = max(high, total) / (end_s - begin_s)
         allowed = TOLERANCE * max(high, total) + LEAST * each + rate * slack_s + 3.0 * sqrt(each * rate * slack_s)
         out.append(CountComparison(name, low, high, total, allowed))
@@ -153,6 +153,16 @@ def _counts(table: Table, name: str, begin_s: float, end_s: float) -> tuple[floa
     came = float(near.event_tokens[within(near.event_s, window_s)].sum())
     tokens = np.nan_to_num(table.output_tokens)
     return came, float(tokens[ended].sum()), _mean(tokens, ended)
+
+
+def _given_up(table: Table, name: str, begin_s: float, end_s: float) -> float:
+    """What the server may have counted of requests that failed while they were alive in the window, unseen by the
+    client: it goes on with some of them for a while, and has computed their prompts."""
+    failed = table.select_rows(np.flatnonzero(table.failed & (table.due_s < end_s) & (table.done_s >= begin_s)))
+    if name == "output_tokens":
+        return float(np.maximum(np.nan_to_num(failed.asked_output_tokens) - failed.received, 0.0).sum())
+    unseen = ~within(failed.first_s, (begin_s, end_s))
+    return float(np.nan_to_num(failed.input_tokens)[unseen].sum() if name == "prompt_tokens" else unseen.sum())
 
 
 def _mean(values: Floats, keep: Bools) -> float:

@@ -37,6 +37,7 @@ from loadramp.analysis.diagnosis.symptoms import Case, StepView, case_of, indice
 from loadramp.analysis.diagnosis.unstable_engine import engine_unstable
 from loadramp.analysis.overload import counts
 from loadramp.analysis.page_ties import client_only, untied
+from loadramp.analysis.slo_capacity import missed
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Confidence, Finding
@@ -130,7 +131,9 @@ def engine_stall(case: Case) -> Finding | None:
         f"{plural(gaps.moments(ENGINE), 'moment')}, p99 ITL {latency(gaps.p99_s)} against a median of "
         f"{latency(gaps.median_s)}"
     ]
-    evidence.append("at the lowest load already, so it is not a matter of load" if low else
+    only = len({step.load for step in case.steps}) == 1
+    evidence.append("at the only load that was measured" if only else
+                    "at the lowest load already, so it is not a matter of load" if low else
                     "not at the lowest load, where a stall of the machine would show too")  # fmt: skip
     sure: Confidence = "possible"
     if low and (_spread(step) > 3.0 or gaps.moments(ENGINE, NOTICED_S) >= MOMENTS):
@@ -300,17 +303,20 @@ def _doubted(run: Run, finding: Finding) -> Finding:
 
 
 def healthy(case: Case) -> Finding | None:
-    """Nothing gave way at any load that was offered; None when a step was overloaded or failed after all."""
+    """Nothing gave way at any load that was offered; None when a step was overloaded, failed or missed the service
+    level after all."""
     if any((step.row.error_ratio or 0.0) > MOST_RATIO for step in case.steps):
         return None
-    if case.quiet is None and case.climb:
+    if (case.quiet is None and case.climb) or missed(case.run.rows, case.run.scenario.slo):
         return None
     gaps = sum(step.gaps_seen for step in case.steps)
     whole = [step for step in case.climb or case.steps if counts(step.row)]
     if not whole:
         return None
     top = max(whole, key=lambda step: step.load)
-    evidence = [f"every step up to {top.load:.3g} {'users' if top.row.users else 'req/s'} kept up, none failed"]
+    failed, requests = (sum(step.row.failed for step in case.steps), sum(step.row.requests for step in case.steps))
+    none = f"{failed} of {plural(requests, 'request')} failed" if failed else "none failed"
+    evidence = [f"every step up to {top.load:.3g} {'users' if top.row.users else 'req/s'} kept up, {none}"]
     if top.gaps is not None:
         evidence.append(f"{percent(top.gaps.excess_ratio)} of the streaming time {top.at} was lost in long gaps")
     used, preempted = top.row.kv_used_ratio_max, top.row.preemptions or 0.0

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from loadramp.analysis.diagnosis.lost_connections import (
-    COUNTED_ON,
     GOES_ON,
     broke_midway,
     connections_refused,
@@ -71,7 +70,7 @@ def _why_down(case: Case, classes: Counter[str], again: bool) -> list[str]:
     if silent(case.run.samples):
         out.append("its metrics page did not answer any more at the end")
     if kept_counting(case):
-        out.append(COUNTED_ON)
+        out.append("against it: its metrics page answered after that, and its counters did not begin again")
     if not out and not classes["dead"]:
         out.append("a proxy or the network can break connections, too: the server did not say that it went away")
     return out
@@ -122,7 +121,8 @@ def admission_failure(case: Case) -> Finding | None:
         f"{agreed(refused(worst), 'were')} refused ({percent(share)}), with at most "
         f"{worst.row.in_flight_max:.0f} in flight"
     ]
-    if lowest is not None and refused(lowest) > 0.5 * share * lowest.row.requests:
+    lower = lowest is not None and 2.0 * lowest.load <= worst.load
+    if lowest is not None and lower and refused(lowest) > 0.5 * share * lowest.row.requests:
         evidence.append(f"as many {lowest.at}, the lowest load: a quota rather than a lack of room")
     shown = Proportion(refused(worst), worst.row.requests).lower() > MOST_RATIO
     if not shown:

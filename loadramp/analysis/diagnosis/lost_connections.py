@@ -38,7 +38,8 @@ def connections_refused(case: Case) -> Finding | None:
     share, alive = went_on(case.run.table), kept_counting(case)
     if not steps or not any(step.row.ok for step in case.steps) or restarted(case.run.samples) or gone(case):
         return None
-    if not (alive if share is None else share > GOES_ON):
+    served = alive and any(step.row.ok for step in steps)  # a page alone does not show that anything was
+    if not (served if share is None else share > GOES_ON):
         return None
     worst = max(steps, key=at_the_door)
     n, requests = int(np.count_nonzero(turned_away(worst.window.due))), worst.row.requests

@@ -156,9 +156,9 @@ def compute_bound(case: Case) -> Finding | None:
 
 
 def _held(case: Case) -> list[StepView]:
-    """Overloaded steps that a KV overflow does not explain."""
+    """Overloaded steps that answered something, and that a KV overflow does not explain."""
     kv = {step.index for step in kv_steps(case)}
-    return [step for step in case.over if step.row.saturated and step.index not in kv]
+    return [step for step in case.over if step.row.saturated and step.row.ok and step.index not in kv]
 
 
 def _starved(step: StepView) -> bool:
@@ -195,7 +195,7 @@ def _itl_words(case: Case, step: StepView) -> list[str]:
 def _queue_words(step: StepView) -> list[str]:
     row = step.row
     first, last = row.queue_first_third, row.queue_last_third
-    grew = f"grew from {first:.0f} to {last:.0f} within the step" if last > first else f"were {last:.0f}"
+    grew = f"grew from {first:.0f} to {last:.0f} within the step" if round(last) > round(first) else f"were {last:.0f}"
     server = f" (server: up to {row.waiting_max:.0f} waiting)" if row.waiting_max else ""
     out = [f"requests without a first token {grew} {step.at}{server}"]
     if row.of("ttft").p50.value:
