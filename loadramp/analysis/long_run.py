@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import sqrt
 
 import numpy as np
@@ -45,6 +46,9 @@ this share of what was seen of it."""
 SHORTEST_BLOCK_S = 0.5
 MOST_BLOCKS = 600
 LEAST_GAPS = 4
+
+_Pace = tuple[tuple[float, ...], float, float | None]
+"""The pace of a window, its length in seconds, and its load; None where it was overloaded."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,21 +113,36 @@ def pace_of_window(window: WindowView) -> tuple[list[float] | None, list[tuple[f
 
 def track_of(row: Row) -> Track | None:
     """The pace of a row; None where it is not known."""
-    if not row.pace_s:
-        return None
+    return _track_of(_pace_of(row)) if row.pace_s else None
+
+
+def _pace_of(row: Row) -> _Pace:
     load = row.rate_rps if row.users is None else row.users
-    width_s = round(row.length_s / len(row.pace_s), 2)
-    return Track(np.log(np.array(row.pace_s)), width_s, None if row.saturated or row.void else load)
+    return tuple(row.pace_s or ()), row.length_s, None if row.saturated or row.void else load
+
+
+def _track_of(pace: _Pace) -> Track:
+    pace_s, length_s, load = pace
+    return Track(np.log(np.array(pace_s)), round(length_s / len(pace_s), 2), load)
 
 
 def tracks_of(rows: Sequence[Row]) -> list[Track]:
     """The pace of the steps that kept up: an overloaded one fills up, which is no regime."""
-    return [track for row in rows if (track := track_of(row)) is not None and track.load is not None]
+    return [_track_of(pace) for pace in _kept_up(rows)]
+
+
+def _kept_up(rows: Sequence[Row]) -> tuple[_Pace, ...]:
+    return tuple(pace for row in rows if row.pace_s and (pace := _pace_of(row))[2] is not None)
 
 
 def learn(rows: Sequence[Row]) -> Wander | None:
     """What the steps that kept up say of the pace; None where it is steady."""
-    known = wander(tracks_of(rows))
+    return _learnt(_kept_up(rows))
+
+
+@lru_cache(maxsize=4)  # one look at a run asks several times for the same rows
+def _learnt(paces: tuple[_Pace, ...]) -> Wander | None:
+    known = wander([_track_of(pace) for pace in paces])
     return known if known is not None and sqrt(known.parts.sum()) >= UNSTEADY else None
 
 
