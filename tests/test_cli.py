@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -179,6 +180,20 @@ def test_a_file_of_jobs_that_is_not_there_is_a_usage_error(tmp_path: Path) -> No
     code, _, err = in_process("serve", str(tmp_path / "jobs.toml"))
     assert code == 2
     assert "cannot be read" in err
+
+
+def test_a_job_that_cannot_run_is_refused_when_the_server_starts(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text("[jobs.a]\nkind = 'run'\nscenario = 'nowhere.toml'\nbase_url = 'http://127.0.0.1:1'\n")
+    code, _, err = in_process("serve", str(jobs), "--out", str(tmp_path))
+    assert code == 2
+    assert f"{jobs}: [jobs.a] scenario: nowhere.toml: no such scenario file" in err
+    jobs.write_text(jobs.read_text().replace("nowhere.toml", "demo"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = in_process("serve", str(jobs), "--out", str(tmp_path), "--port", str(port))
+    assert code == 1
+    assert f"--host 127.0.0.1 --port {port}: Address already in use" in err
 
 
 def test_plan_refuses_a_threshold_that_a_run_would_refuse(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from loadramp.commands.options import (
     scenario_options,
     strict_json,
 )
-from loadramp.registry import ScenarioError
+from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.units import plural
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
     from loadramp.comparison.job_config import read_jobs
     from loadramp.comparison.job_server import serve as listen
     from loadramp.record.run_directory import check_place
+    from loadramp.runner.scenarios import read_scenario
 
     token = ""
     if token_env is not None:
@@ -153,7 +154,16 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{jobs}: cannot be read: {error}") from None
     check_place(out)
-    listen(host, port, read_jobs(text, str(jobs)), out, token, say)
+    known = read_jobs(text, str(jobs))
+    for name, job in known.items():
+        try:
+            read_scenario(Path(job.scenario), job.set)
+        except ScenarioError as error:
+            raise ScenarioError(f"{jobs}: [jobs.{name}] scenario: {error}") from None
+    try:
+        listen(host, port, known, out, token, say)
+    except OSError as error:
+        raise CannotMeasure(f"--host {host} --port {port}: {error.strerror or error}") from None
     return 0
 
 

@@ -125,13 +125,16 @@ def _json(body: bytes) -> Any:
 
 
 def verdict_of(outcome: JobOutcome | None) -> str:
-    """``pass`` only where the exit code and the document both say so; ``fail`` likewise; else what is missing."""
+    """``pass`` only where the exit code and the document both say so; ``fail`` likewise; else what is missing. A ramp
+    without thresholds whose service level stayed open was measured, and shows nothing to promote by."""
     if outcome is None:
         return "none"
     if outcome.state == "running":
         return "running"
     verdict = outcome.document.get("verdict")
-    if outcome.exit_code == 0 and verdict == "pass":
+    slo = outcome.document.get("slo_capacity") or {}
+    shown = outcome.document.get("gates") or slo.get("status") != "inconclusive"
+    if outcome.exit_code == 0 and verdict == "pass" and shown:
         return "pass"
     if outcome.exit_code == 99 and verdict == "fail":
         return "fail"

@@ -259,6 +259,21 @@ def test_closing_ends_what_is_running(tmp_path: Path) -> None:
         assert server.desk.start("chat", "") == (409, None)
 
 
+@pytest.mark.parametrize(
+    ("slo", "gates", "verdict"),
+    [
+        ("inconclusive", [], "inconclusive"),
+        ("inconclusive", [{"status": "pass"}], "pass"),
+        ("found", [], "pass"),
+        ("not_measurable", [], "pass"),  # no limit was set
+    ],
+)
+def test_a_ramp_whose_service_level_stayed_open_lets_nothing_pass(slo: str, gates: list[object], verdict: str) -> None:
+    document = {"verdict": "pass", "slo_capacity": {"status": slo}, "gates": gates}
+    outcome = JobOutcome("1", "ramp", "", "2026-01-02T03:04:05+00:00", "done", 0, document)
+    assert verdict_of(outcome) == verdict
+
+
 def test_a_job_that_cannot_start_or_takes_too_long_is_an_error(tmp_path: Path) -> None:
     desk = JobQueue(read_jobs(JOBS, "jobs.toml"), tmp_path, command=("/nowhere/loadramp",))
     _, outcome = desk.start("chat", "")
