@@ -19,6 +19,7 @@ from typing import Any, Literal
 from simulated_time import run as jump
 
 from loadramp.client.endpoint import endpoint_of
+from loadramp.client.http.pool import ActiveRequest
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.http.sockets import OnBytes, OnClose
 from loadramp.client.measuring_client import MeasuringClient
@@ -244,6 +245,15 @@ def client_on(server: Scripted, save_text: bool = True, **options: Any) -> Measu
     return MeasuringClient(
         target, endpoint, "m", connect=server.connect, clock=loop.time, t0_s=0.0, save_text=save_text
     )
+
+
+def started_on(
+    client: MeasuringClient, asked: Arrival, patient: bool = True
+) -> tuple[ActiveRequest | None, asyncio.Future[Record]]:
+    """A request that is started, if it can be, and its record to be."""
+    done: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+    request = client.prepare(asked, "hi")
+    return client.start(asked, request, lambda _, record: done.set_result(record), patient=patient), done
 
 
 def record_of(script: Sequence[Act], **options: Any) -> Record:

@@ -17,6 +17,9 @@ class Client(Protocol):
     def counts(self) -> Counts:
         """How the client fares, over its whole life; cheap to read."""
 
+    def meanwhile(self, call: Callable[[], None]) -> None:
+        """Call ``call`` between two pieces of work, for what must not wait for all of them."""
+
     def prepare(self, arrival: Arrival, content: Content) -> bytes:
         """The request, built before it is due. Raises ScenarioError for a body that cannot be measured."""
 
@@ -24,10 +27,10 @@ class Client(Protocol):
         """Send ``request`` now and read its answer. Never raises; a cancelled one is a record of what arrived."""
 
     def start(
-        self, arrival: Arrival, request: bytes, done: Callable[[Record], None], *, patient: bool
+        self, arrival: Arrival, request: bytes, done: Callable[[ActiveRequest, Record], None], *, patient: bool
     ) -> ActiveRequest | None:
-        """As ``send``, and ``done`` gets the record; ``patient``: it may get it some 20 ms late. None, and nothing is
-        sent: this one must be sent by ``send``."""
+        """As ``send``, and ``done`` gets what this returns, and the record; ``patient``: it may get them 20 ms late.
+        None, and nothing is sent: this one must be sent by ``send``."""
 
     def cut(self, active: ActiveRequest) -> None:
         """Stop waiting for the answer of a request that was started: its record is what arrived."""

@@ -97,8 +97,11 @@ class ComparisonClient:
             del self._active[id(active)]
         return self._finish(active)
 
+    def meanwhile(self, call: Callable[[], None]) -> None:
+        """The work is a library's."""
+
     def start(
-        self, arrival: Arrival, request: bytes, done: Callable[[Record], None], *, patient: bool
+        self, arrival: Arrival, request: bytes, done: Callable[[ActiveRequest, Record], None], *, patient: bool
     ) -> ActiveRequest | None:
         """Not without a task."""
         return None

@@ -30,6 +30,8 @@ LEAD_S = 0.05
 """How long before its begin a step is announced to workers on this host."""
 FLUSH_S = 0.05
 """A record is written at most so much later, and before anybody is told that its request is over."""
+MOST_UNWRITTEN = 16
+"""More are written at once, as long as that takes nothing noticeable."""
 MOST_PER_CORE = 16
 """Worker processes: more only take each other's time, and a slip of the keyboard stops the machine."""
 SPARE_FILES = 64
@@ -185,7 +187,11 @@ class Worker:
         records, self._unwritten = self._unwritten, []
         if self._disk or not records:  # behind half a line a whole one would be lost too
             return
-        data = b"".join(map(line_of, records))
+        lines = []
+        for record in records:
+            lines.append(line_of(record))
+            self.share.launch_due()
+        data = b"".join(lines)
         try:
             while data:  # a disk that is nearly full takes a part, and refuses the rest
                 data = data[self._file.write(data) :]
@@ -197,6 +203,8 @@ class Worker:
         if not self._unwritten:
             asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
         self._unwritten.append(record)
+        if len(self._unwritten) >= MOST_UNWRITTEN:
+            self.flush()
 
 
 @dataclass(slots=True)

@@ -63,8 +63,10 @@ class MeasuringClient:
         self._head = _head(target, endpoint, int(t0_s * 1e3))
         self._active: dict[ActiveRequest, None] = {}  # in the order of sending
         self._again: set[asyncio.Task[None]] = set()
+        self._meanwhile: Callable[[], None] = _nothing
         look_s = min(max(target.grace_s, SHORTEST_LOOK_S), target.idle_timeout_s)
-        self._pool = Pool(self.now_s, Reminders(self.now_s, look_s))
+        self._pool = Pool(self.now_s, Reminders(self.now_s, look_s, self._active))
+        self._make, self._on_over = self._reader_of, self._over  # one object for all requests
 
     @property
     def counts(self) -> Counts:
@@ -80,6 +82,12 @@ class MeasuringClient:
         """Seconds since the run began."""
         return self._clock() - self._t0_s
 
+    def meanwhile(self, call: Callable[[], None]) -> None:
+        """Call ``call`` between two pieces of work, for what must not wait for all of them."""
+        self._meanwhile = call
+        if isinstance(self._connect, Dialer):
+            self._connect.tally.poller.meanwhile = call
+
     def prepare(self, arrival: Arrival, content: Content) -> bytes:
         """The whole HTTP request. Raises ScenarioError for a body that cannot be measured."""
         body = self._builder.body(arrival, content)
@@ -89,11 +97,11 @@ class MeasuringClient:
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and read its answer. Never raises; a cancelled one is a record of what arrived."""
-        active = self._activate(arrival)
-        return await self._record_of(active, self._send(active, request))
+        active = self._activate(arrival, request)
+        return await self._record_of(active, self._send(active))
 
     def start(
-        self, arrival: Arrival, request: bytes, done: Callable[[Record], None], *, patient: bool
+        self, arrival: Arrival, request: bytes, done: Callable[[ActiveRequest, Record], None], *, patient: bool
     ) -> ActiveRequest | None:
         """Send ``request`` now and let ``done`` have the record when its answer is over. None: there is no connection
         that waits for a request.
@@ -103,35 +111,37 @@ class MeasuringClient:
         kept = self._pool.take()
         if kept is None:
             return None
-        active = self._activate(arrival)
-        active.patient = patient
-
-        def over(active: ActiveRequest) -> None:
-            if active.stale:
-                task = asyncio.get_running_loop().create_task(again())
-                self._again.add(task)
-                task.add_done_callback(self._again.discard)
-            else:
-                del self._active[active]
-                done(active.finish())
-
-        async def again() -> None:
-            done(await self._record_of(active, self._send_again(active, request)))
-
-        active.on_over = over
+        active = self._activate(arrival, request)
+        active.patient, active.done, active.on_over = patient, done, self._on_over
         try:
-            active.begin_on(kept, request)
+            active.begin_on(kept)
         except Exception as error:  # the fence (``Connection._failed``)
             active.abandon(error)
         return active
+
+    def _over(self, active: ActiveRequest) -> None:
+        """The answer of a request that was started is over."""
+        if active.stale:
+            task = asyncio.get_running_loop().create_task(self._start_again(active))
+            self._again.add(task)
+            task.add_done_callback(self._again.discard)
+            return
+        del self._active[active]
+        assert active.done is not None
+        active.done(active, active.finish())
+        self._meanwhile()
+
+    async def _start_again(self, active: ActiveRequest) -> None:
+        assert active.done is not None
+        active.done(active, await self._record_of(active, self._send_again(active)))
 
     def cut(self, active: ActiveRequest) -> None:
         """Stop waiting for the answer of a request that was started."""
         if active in self._active:
             self._cut(active)
 
-    def _activate(self, arrival: Arrival) -> ActiveRequest:
-        active = ActiveRequest(self._target, arrival, self._reader_of, self._counts, self._pool)
+    def _activate(self, arrival: Arrival, request: bytes) -> ActiveRequest:
+        active = ActiveRequest(self._target, arrival, request, self._make, self._counts, self._pool)
         self._active[active] = None
         return active
 
@@ -182,20 +192,20 @@ class MeasuringClient:
         except Exception as error:  # the fence (``Connection._failed``)
             active.abandon(error)
 
-    async def _send(self, active: ActiveRequest, request: bytes) -> None:
+    async def _send(self, active: ActiveRequest) -> None:
         kept = self._pool.take()
         if kept is None:
-            await self._send_anew(active, request)
+            await self._send_anew(active)
             return
-        await active.send_on(kept, request)
+        await active.send_on(kept)
         if active.stale:
-            await self._send_again(active, request)
+            await self._send_again(active)
 
-    async def _send_again(self, active: ActiveRequest, request: bytes) -> None:
+    async def _send_again(self, active: ActiveRequest) -> None:
         active.record.warnings.append("stale_connection")
-        await self._send_anew(active, request)
+        await self._send_anew(active)
 
-    async def _send_anew(self, active: ActiveRequest, request: bytes) -> None:
+    async def _send_anew(self, active: ActiveRequest) -> None:
         """On a connection of its own."""
         begin_s, connection = self.now_s(), Connection(self._t0_s)
         active.connect_s = 0.0
@@ -208,7 +218,11 @@ class MeasuringClient:
         elif connection.dead:
             raise ConnectFailed("connect", "the server closed the connection at once")
         else:
-            await active.send_on(connection, request)
+            await active.send_on(connection)
+
+
+def _nothing() -> None:
+    pass
 
 
 def record_of(arrival: Arrival, worker: int, target: Target | None = None) -> Record:

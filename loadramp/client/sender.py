@@ -5,7 +5,10 @@ Closed loop: so many users, each sending its next request when the last one is a
 Sessions: the schedule starts them; each later turn is due when the answer before it has ended and the pause is over.
 """
 
+from __future__ import annotations
+
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +33,8 @@ GIVE_UP_S = 1.0
 """An arrival later than this is recorded as failed and not sent: no storm of overdue requests after a stall."""
 AHEAD, AHEAD_S, SPARE_S = 16, 0.05, 0.0001
 """So many requests at most, due within AHEAD_S of the first, are built in a row, and none when it is due soon."""
+_SLACK_S = 1e-9
+"""A timer may fire so much early."""
 LEFT_OPEN_S = 0.2
 """An answer known to be over so much later than its last byte was left open by the server."""
 FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_RETRY_AFTER_S = 1.0, 10.0, 60.0
@@ -43,6 +48,27 @@ class _Ends:
     """When the arrivals of one step end: at the begin of the next one, once that is known."""
 
     until_s: float = float("inf")
+
+
+@dataclass(slots=True, eq=False)
+class _Pace:
+    """The requests of one step, in the order in which they are due; some of them are built."""
+
+    batches: Iterator[deque[_Ask]]
+    ends: _Ends
+    _ready: deque[_Ask] = field(default_factory=deque)
+
+    def first(self) -> _Ask | None:
+        """The one that is due first; None: there is none before the end of the step."""
+        if not self._ready:
+            self._ready = next(self.batches, self._ready)
+        if self._ready and self._ready[0].arrival.due_s >= self.ends.until_s:
+            self.batches = iter(())
+            self._ready.clear()
+        return self._ready[0] if self._ready else None
+
+    def take(self) -> _Ask:
+        return self._ready.popleft()
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,13 +109,19 @@ class Sender:
     _resting: bool = True
     """Nothing new is sent, later turns included: before the first step, in a drain, at the end."""
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
-    _started: dict[ActiveRequest, None] = field(default_factory=dict)
+    _started: dict[ActiveRequest, _Ask] = field(default_factory=dict)
     """Requests under way that no task of ``_sending`` waits for."""
+    _done: Callable[[ActiveRequest, Record], None] = field(init=False)
     _none_started: asyncio.Future[None] | None = None
     _thinking: set[asyncio.Task[None]] = field(default_factory=set)
     """Sessions between an answer and the next turn."""
+    _paces: list[_Pace] = field(default_factory=list)
     _pacers: set[asyncio.Task[None]] = field(default_factory=set)
     _throttle: Throttler | None = None
+
+    def __post_init__(self) -> None:
+        self.client.meanwhile(self.launch_due)
+        self._done = self._landed
 
     def begin(self, step: Step, first_seq: int) -> None:
         """Start ``step`` at its ``begin_s`` and end the one before at the same instant. Times must be filled in."""
@@ -145,22 +177,30 @@ class Sender:
     async def _open_loop(self, step: Step, first_seq: int) -> None:
         ends = self._ends
         plan = plan_step(self.scenario, step, first_seq, self.salt, HOLD_S)[self.index :: self.of]
-        timer = Timer(self.clock, self.precise)
+        timer, pace = Timer(self.clock, self.precise), _Pace(self._prepared(plan), ends)
         try:
             await timer.until(self.t0_s + step.begin_s)
             self._users = 0
-            for ask in self._prepared(plan):
+            self._paces.append(pace)
+            while (ask := pace.first()) is not None:
                 await timer.until(self.t0_s + ask.arrival.due_s)
-                if ask.arrival.due_s >= ends.until_s:
-                    break
-                self._launch(ask)
+                self.launch_due()
         finally:
+            if pace in self._paces:
+                self._paces.remove(pace)
             timer.close()
 
-    def _prepared(self, plan: Iterable[Arrival]) -> Iterator[_Ask]:
+    def launch_due(self) -> None:
+        """Send what is due. Called between any two pieces of work too, so that it never waits for several."""
+        now_s = self.clock() + _SLACK_S
+        for pace in self._paces:
+            while (ask := pace.first()) is not None and self.t0_s + ask.arrival.due_s <= now_s:
+                self._launch(pace.take())
+
+    def _prepared(self, plan: Iterable[Arrival]) -> Iterator[deque[_Ask]]:
         """The requests of ``plan``, built before they are due, so that building is not lag: several in a row while
         there is time until the first of them, since that takes half as long for each."""
-        ready: list[_Ask] = []
+        ready: deque[_Ask] = deque()
         for arrival in plan:
             before_s = self._now_s()
             ready.append(self._prepare(arrival))
@@ -168,9 +208,9 @@ class Sender:
             spare_s = first_s - now_s - 2.0 * (now_s - before_s)
             if len(ready) < AHEAD and arrival.due_s < first_s + AHEAD_S and spare_s > SPARE_S:
                 continue
-            yield from ready
-            ready.clear()
-        yield from ready
+            yield ready
+        if ready:
+            yield ready
 
     async def _closed_loop(self, step: Step, first_seq: int) -> None:
         assert step.users is not None
@@ -235,20 +275,18 @@ class Sender:
 
     def _start(self, ask: _Ask) -> bool:
         """Send without a task, if the client can: a task costs more than sending does."""
-        started: ActiveRequest | None = None
-
-        def done(record: Record) -> None:
-            if started is not None:
-                self._started.pop(started, None)
-            if not self._started and self._none_started is not None and not self._none_started.done():
-                self._none_started.set_result(None)
-            self._ended_with(ask, record)
-
         patient = not ask.arrival.prompt.following
-        started = self.client.start(ask.arrival, ask.request, done, patient=patient)
+        started = self.client.start(ask.arrival, ask.request, self._done, patient=patient)
         if started is not None:
-            self._started[started] = None
+            self._started[started] = ask
         return started is not None
+
+    def _landed(self, active: ActiveRequest, record: Record) -> None:
+        """The answer of a request that was started is over."""
+        ask = self._started.pop(active)
+        if not self._started and self._none_started is not None and not self._none_started.done():
+            self._none_started.set_result(None)
+        self._ended_with(ask, record)
 
     async def _send(self, ask: _Ask) -> None:
         """Send, and let the session go on when the answer is there."""

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_server import CU, DONE, FIN, ROLE, C, Scripted, arrival, chunk, framed, stream
+from scripted_server import CU, DONE, FIN, ROLE, C, Scripted, arrival, chunk, framed, started_on, stream
 from test_event_batch import FRAMINGS, NOT_PLAIN, PLAIN
 
 from hatch_build import COMPILERS, compiled
@@ -403,11 +403,8 @@ def played_patiently(script: list[Any]) -> Record:
         try:
             record = await client.send(arrival(), client.prepare(arrival(), "x"))
             for _ in range(2):
-                done: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-                request = client.prepare(arrival(), "x")
-                if client.start(arrival(), request, done.set_result, patient=True) is None:
-                    done.set_result(await client.send(arrival(), request))
-                record = await done
+                started, done = started_on(client, arrival())
+                record = await (done if started is not None else client.send(arrival(), client.prepare(arrival(), "x")))
             return record
         finally:
             await client.close()

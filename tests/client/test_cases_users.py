@@ -41,6 +41,9 @@ class Gateway:
     def start(self, *_: object, patient: bool) -> None:
         """Not without a task."""
 
+    def meanwhile(self, call: object) -> None:
+        """Nothing takes long."""
+
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         loop = asyncio.get_running_loop()
         self.sent.append(loop.time())

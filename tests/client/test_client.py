@@ -21,6 +21,7 @@ from scripted_server import (
     jump,
     record_of,
     reply,
+    started_on,
     stream,
 )
 
@@ -46,16 +47,11 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 async def ask(client: MeasuringClient, seq: int = 0, **options: Any) -> Record:
     asked = arrival(seq, due_s=client.now_s(), **options)
-    request = client.prepare(asked, "hi")
     if ways[-1] == "started":
-        done: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        started = client.start(asked, request, done.set_result, patient=True)
+        started, done = started_on(client, asked)
         if started is not None:
-            try:
-                return await done
-            except asyncio.CancelledError:
-                client.cut(started)
-    return await client.send(asked, request)
+            return await done
+    return await client.send(asked, client.prepare(asked, "hi"))
 
 
 def test_a_request_is_one_http_message_that_asks_for_an_uncompressed_stream() -> None:
@@ -140,17 +136,10 @@ def test_nothing_is_started_where_no_connection_waits() -> None:
 
     async def main() -> tuple[object, Record, object, Record]:
         client = client_on(server)
-        loop = asyncio.get_running_loop()
-        records: list[asyncio.Future[Record]] = [loop.create_future() for _ in range(2)]
-        begun = []
-        for seq, done in enumerate(records):
-            asked = arrival(seq, due_s=client.now_s())
-            request = client.prepare(asked, "hi")
-            begun.append(client.start(asked, request, done.set_result, patient=False))
-            if begun[-1] is None:
-                done.set_result(await client.send(asked, request))
-            await done
-        return begun[0], await records[0], begun[1], await records[1]
+        first, _ = started_on(client, arrival())
+        sent = await client.send(arrival(), client.prepare(arrival(), "hi"))
+        second, done = started_on(client, arrival(1, due_s=client.now_s()), patient=False)
+        return first, sent, second, await done
 
     first, sent, second, started = jump(main())
     assert first is None
@@ -168,7 +157,9 @@ def test_a_started_request_that_is_cut_is_a_record_of_what_arrived() -> None:
         await ask(client, 0)
         asked = arrival(1, due_s=client.now_s())
         done: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        started = client.start(asked, client.prepare(asked, "hi"), done.set_result, patient=True)
+        started = client.start(
+            asked, client.prepare(asked, "hi"), lambda _, record: done.set_result(record), patient=True
+        )
         assert started is not None
         await asyncio.sleep(1.0)
         client.cut(started)

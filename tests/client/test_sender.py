@@ -32,7 +32,9 @@ class FakeClient:
 
     service_s: Callable[[int], float]
     alive: dict[int, float] = field(default_factory=dict)
+    started_s: dict[int, float] = field(default_factory=dict)
     most: int = 0
+    between: Callable[[], None] = lambda: None
     work_s: float = 0.0
     """What making one request costs: the clock goes on meanwhile."""
 
@@ -59,11 +61,16 @@ class FakeClient:
         return record
 
     def start(
-        self, arrival: Arrival, request: bytes, done: Callable[[Record], None], *, patient: bool
+        self, arrival: Arrival, request: bytes, done: Callable[[asyncio.Task[Record], Record], None], *, patient: bool
     ) -> asyncio.Task[Record]:
-        task = asyncio.get_running_loop().create_task(self.send(arrival, request))
-        task.add_done_callback(lambda task: done(task.result()))
+        loop = asyncio.get_running_loop()
+        self.started_s[arrival.seq] = loop.time()
+        task = loop.create_task(self.send(arrival, request))
+        task.add_done_callback(lambda task: done(task, task.result()))
         return task
+
+    def meanwhile(self, call: Callable[[], None]) -> None:
+        self.between = call
 
     def cut(self, task: asyncio.Task[Record]) -> None:
         task.cancel()
@@ -129,6 +136,35 @@ def test_rt01_ten_thousand_requests_at_200_a_second_do_not_drift(work_s: float) 
     assert abs(np.polyfit(sent_s, lag_s, 1)[0]) < 1e-6
     if not work_s:
         assert np.diff(sent_s) == pytest.approx(np.full(9_999, 0.005), abs=1e-9)
+
+
+def test_what_is_due_leaves_between_two_pieces_of_work() -> None:
+    """The loop is busy from 2.001 to 2.101 s, with a pause after the first half of it."""
+    records: list[Record] = []
+    kept: list[FakeClient] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, JumpingLoop)
+        client = FakeClient(lambda _: 0.001)
+        kept.append(client)
+        text = '[arrivals]\nkind = "constant"'
+        share = Sender(scenario(text), client, loop.time, 0.0, records.append, precise=False)
+
+        def work() -> None:
+            for _ in range(2):
+                loop._now_s += 0.05
+                client.between()
+
+        loop.call_at(2.001, work)
+        share.begin(open_step(100.0, measure_s=2.0), 0)
+        await asyncio.sleep(3.0)
+        await share.finish(1e6)
+
+    run(main())
+    due_s = {record.seq: record.due_s for record in records}
+    late = [at_s for seq, at_s in kept[0].started_s.items() if at_s - due_s[seq] > 1e-6]
+    assert late == pytest.approx([*[2.051] * 5, *[2.101] * 5])
 
 
 @pytest.mark.parametrize("answer_s", [2.0, 9.0])

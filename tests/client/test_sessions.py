@@ -53,6 +53,9 @@ class Talker:
     def start(self, *_: object, patient: bool) -> None:
         """Not without a task."""
 
+    def meanwhile(self, call: object) -> None:
+        """Nothing takes long."""
+
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         loop = asyncio.get_running_loop()
         prompt = arrival.prompt

@@ -20,7 +20,7 @@ from command_line import in_process
 from run_in_memory import scenario_of
 
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.fleet import FleetError, Orders, raise_file_limit, worker_count
+from loadramp.client.fleet import FleetError, Orders, Worker, raise_file_limit, worker_count
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.client.workers import LocalFleet, _Hand
 from loadramp.record.codec import decode_lines
@@ -281,3 +281,25 @@ def test_users_are_shared_among_the_workers_before_files_are_counted(monkeypatch
     monkeypatch.setattr("resource.getrlimit", lambda _: (60, 60))
     with pytest.raises(FleetError, match="65 open files are needed for 1 request in flight"):
         with_room(scenario_of(""), 1)
+
+
+def test_a_record_is_written_before_anybody_hears_that_its_request_is_over(tmp_path: Path) -> None:
+    async def main() -> list[int]:
+        scenario = scenario_of('[target]\nbase_url = "http://127.0.0.1:9"\n')
+        endpoint = endpoint_of(scenario.target, {})
+        orders = Orders(scenario, endpoint, "m", OPTIONAL_FIELDS, Calibration(), 0, time.monotonic())
+        path = tmp_path / "records-0.jsonl"
+        worker = Worker(orders, path, 0, 1, time.monotonic)
+        worker.vitals.start()
+        counts = []
+        for seq, look in enumerate((worker.sample, worker.in_flight, worker.snapshot)):
+            worker.share.write(Record(seq, 0, 0.0))
+            look()
+            counts.append(path.read_bytes().count(b"\n"))
+        for seq in range(40):
+            worker.share.write(Record(seq, 0, 0.0))
+        counts.append(path.read_bytes().count(b"\n"))
+        await worker.close()
+        return [*counts, path.read_bytes().count(b"\n")]
+
+    assert asyncio.run(main()) == [1, 2, 3, 35, 43]

@@ -197,6 +197,9 @@ class SlowToLeave:
     def start(self, *_: object, patient: bool) -> None:
         """Not without a task."""
 
+    def meanwhile(self, call: object) -> None:
+        """Nothing takes long."""
+
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         await asyncio.sleep(self.late_s)
         record: Record = await self.client.send(arrival, request)

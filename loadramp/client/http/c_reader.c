@@ -86,6 +86,7 @@ struct lot {
 };
 
 struct kept {
+    int32_t expected;               /* 1: a reply that somebody waits for is to come, 2: a patient one; set without the lock */
     int32_t stage, patient, queued; /* queued: it is in gather->due */
     int32_t most_events, most_reads; /* so many are a lot */
     struct shape running, head, prelude; /* of an event of the answer; of a reply, and of an event before its first */
@@ -140,7 +141,7 @@ int gather_keep(struct gather *gather, int fd) {
     struct kept *kept = kept_of(gather, fd);
     if (!kept && fd < gather->capacity && (kept = gather->kept[fd] = malloc(sizeof *kept))) {
         empty(&kept->lot);
-        kept->stage = ANY, kept->patient = kept->queued = 0, kept->most_reads = 1;
+        kept->stage = ANY, kept->expected = kept->patient = kept->queued = 0, kept->most_reads = 1;
         kept->running.parts = kept->head.parts = kept->prelude.parts = 0;
         kept->most_events = 1 + fd * 37 % LOT_EVENTS; /* streams of one step must not all be due in the same one */
     }
@@ -158,6 +159,15 @@ int gather_drop(struct gather *gather, int fd, int lose) {
     return done;
 }
 
+/* Begins with a reply if one is expected. */
+static void begin(struct kept *kept) {
+    int expected = __atomic_exchange_n(&kept->expected, 0, __ATOMIC_ACQUIRE);
+    if (!expected) return;
+    kept->patient = expected == 2, kept->lot.same = -1;
+    int known = kept->patient && kept->head.parts && kept->running.parts && !kept->lot.reads && !kept->lot.noted;
+    kept->stage = known ? HEAD : ANY;
+}
+
 /* Moves what waits into gather->taken. */
 void gather_take(struct gather *gather, int fd) {
     pthread_mutex_lock(&gather->lock);
@@ -165,6 +175,7 @@ void gather_take(struct gather *gather, int fd) {
     struct lot *lot = kept ? &kept->lot : NULL, *taken = &gather->taken;
     empty(taken);
     if (lot) {
+        begin(kept);
         memcpy(taken, lot, lot->reads ? offsetof(struct lot, events) : offsetof(struct lot, starts));
         memcpy(taken->events, lot->events, lot->noted * sizeof *lot->events);
         memcpy(taken->data, lot->data, lot->used);
@@ -183,6 +194,7 @@ void gather_learn(struct gather *gather, int fd, int which, int most_reads, int 
     struct kept *kept = kept_of(gather, fd);
     if (kept) {
         struct shape *shape = which == 0 ? &kept->running : which == 1 ? &kept->head : &kept->prelude;
+        begin(kept);
         shape->parts = parts;
         memcpy(shape->part, part, parts * sizeof *part);
         memcpy(shape->bytes, bytes, length);
@@ -196,20 +208,17 @@ void gather_learn(struct gather *gather, int fd, int which, int most_reads, int 
 void gather_note(struct gather *gather, int fd, int sure) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
+    if (kept) begin(kept);
     if (kept && sure && !kept->lot.reads && kept->running.parts) kept->stage = RUNNING;
     else if (kept && (sure || kept->stage == RUNNING)) kept->stage = ANY;
     pthread_mutex_unlock(&gather->lock);
 }
 
-/* The next read is the beginning of a reply. patient: nobody waits for it. */
+/* The next read is the beginning of a reply. patient: nobody waits for it. Without the lock, for a request that is due must
+ * not wait until the thread has read what there is: only Python adds and removes what is kept. */
 void gather_expect(struct gather *gather, int fd, int patient) {
-    pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
-    if (kept) {
-        int known = patient && kept->head.parts && kept->running.parts && !kept->lot.reads && !kept->lot.noted;
-        kept->stage = known ? HEAD : ANY, kept->patient = patient, kept->lot.same = -1;
-    }
-    pthread_mutex_unlock(&gather->lock);
+    if (kept) __atomic_store_n(&kept->expected, 1 + patient, __ATOMIC_RELEASE);
 }
 
 /* Counts what waits in all lots. */
@@ -340,6 +349,7 @@ static int is_due(const struct kept *kept) {
 
 /* Reads the socket once, if there is room. */
 static void read_once(struct gather *gather, struct kept *kept, int fd, double offset_s, double late_s) {
+    begin(kept);
     if (is_full(kept) || (is_due(kept) && !(gather->beating && kept->patient))) return;
     union { char bytes[64]; struct cmsghdr aligned; } control;
     struct iovec into = {gather->data, READ_BYTES};

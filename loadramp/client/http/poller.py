@@ -93,6 +93,8 @@ class Poller:
     """A read at least this long after its data arrived was late."""
     reads: int = 0
     """Since the beginning, where there is an epoll."""
+    meanwhile: Callable[[], None] | None = None
+    """Called between two reads, for what must not wait for all of them."""
     _waiting: dict[int, Read] = field(default_factory=dict)
     _open: _Epoll | None = None
     _offset_s: float = 0.0  # wall clock less loop clock
@@ -252,6 +254,8 @@ class Poller:
                 read = waiting.get(fd)
                 if read is not None:  # not closed by an earlier one
                     read(now_s, offset_s)
+                    if self.meanwhile is not None:
+                        self.meanwhile()
         finally:
             if done < len(due):
                 loop.call_soon(self._hand_over, loop, due[done:], now_s, offset_s)

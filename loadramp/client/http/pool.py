@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 
 from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.http.c_reader import Read
@@ -31,6 +32,7 @@ END_GRACE_S = 0.25
 
 SHORTEST_LOOK_S = 0.05
 """A request is not looked at more often, unless a deadline is nearer."""
+_TICK_RATIO = 0.1
 _SHORTEST_WAIT_S = 0.001
 _SLACK_S = 1e-6
 
@@ -129,49 +131,35 @@ class Connection:
 
 
 @dataclass(slots=True)
-class Reminder:
-    """``request`` is to be looked at then; None: no more."""
-
-    due_s: float
-    request: ActiveRequest | None
-
-
-@dataclass(slots=True)
 class Reminders:
-    """The instants at which requests are to be looked at, all after the same time, with one timer.
+    """Looks at the requests of a client, at each at most ``wait_s`` after the latest time, with one timer.
 
-    A timer for each would cost ten times as much.
+    A timer for each costs ten times as much, and an object for each keeps the garbage collector busy.
     """
 
     now_s: Callable[[], float]
     wait_s: float
-    _waiting: deque[Reminder] = field(default_factory=deque)
+    requests: Mapping[ActiveRequest, None]
+    """Those under way."""
     _timer: asyncio.TimerHandle | None = None
 
-    def add(self, request: ActiveRequest, now_s: float) -> Reminder:
-        """Look at ``request`` in ``wait_s`` seconds."""
-        reminder = Reminder(now_s + self.wait_s, request)
-        self._waiting.append(reminder)
+    def start(self) -> None:
+        """Call it when there is a request that waits for a look."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self.wait_s, self._fire)
-        return reminder
+            self._timer = asyncio.get_running_loop().call_later(self.wait_s * _TICK_RATIO, self._tick)
 
     def close(self) -> None:
-        self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _fire(self) -> None:
+    def _tick(self) -> None:
         self._timer = None
-        now_s = self.now_s()
-        while self._waiting and (self._waiting[0].request is None or self._waiting[0].due_s <= now_s + _SLACK_S):
-            request = self._waiting.popleft().request
-            if request is not None:
-                request.check()
-        if self._waiting and self._timer is None:
-            wait_s = max(_SHORTEST_WAIT_S, self._waiting[0].due_s - now_s)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._fire)
+        next_s = self.now_s() + self.wait_s * _TICK_RATIO + _SLACK_S
+        for request in [request for request in self.requests if request.look_s < next_s]:
+            request.check()
+        if self.requests:
+            self.start()
 
 
 @dataclass(slots=True)
@@ -229,6 +217,8 @@ class ActiveRequest:
 
     _target: Target
     arrival: Arrival
+    data: bytes
+    """The request as it is sent."""
     _make: Callable[[Arrival], ResponseReader]
     _counts: Counts
     _pool: Pool
@@ -236,6 +226,8 @@ class ActiveRequest:
     """Nobody waits for it: it may be told of its answer a little later."""
     on_over: Callable[[ActiveRequest], None] | None = None
     """Called when its answer is over, given up, or ``stale``; not of one that ``send_on`` waits for."""
+    done: Callable[[ActiveRequest, Record], None] | None = None
+    """For whoever started it."""
     connection: Connection | None = None
     failure: str = ""
     """What the client failed on; empty while it has not."""
@@ -250,8 +242,9 @@ class ActiveRequest:
     _counted: int = 0
     _ending: bool = False
     _late: int = 0
+    look_s: float = inf
+    """When it is to be looked at (``Reminders``)."""
     _timer: asyncio.TimerHandle | None = None
-    _reminder: Reminder | None = None
     _done: asyncio.Future[None] | None = None
 
     def __post_init__(self) -> None:
@@ -271,13 +264,13 @@ class ActiveRequest:
     def record(self) -> Record:
         return self.reader.record
 
-    async def send_on(self, connection: Connection, data: bytes) -> None:
+    async def send_on(self, connection: Connection) -> None:
         """Write the request and return when its answer is over, given up, or ``stale``."""
         self._done = asyncio.get_running_loop().create_future()
-        self.begin_on(connection, data)
+        self.begin_on(connection)
         await self._done
 
-    def begin_on(self, connection: Connection, data: bytes) -> None:
+    def begin_on(self, connection: Connection) -> None:
         """Write the request."""
         pipe = connection.pipe
         assert pipe is not None
@@ -290,7 +283,7 @@ class ActiveRequest:
         self._sent_s = now_s = self._now_s()
         if self._reader is not None:
             self._reader.record.sent_s, self._reader.record.connect_s = now_s, self.connect_s
-        pipe.write(data)
+        pipe.write(self.data)
         if self.connection is not None:
             first_s = self._target.first_timeout_s if self._target.stream else self._target.timeout_s
             self._look_in(min(first_s, self._target.timeout_s), now_s)
@@ -374,7 +367,8 @@ class ActiveRequest:
         ``Reminders.wait_s``; among it, unparsed, a finish reason."""
         self._look_no_more()
         if wait_s >= self._pool.reminders.wait_s:
-            self._reminder = self._pool.reminders.add(self, now_s)
+            self.look_s = now_s + self._pool.reminders.wait_s
+            self._pool.reminders.start()
         else:
             self._timer = asyncio.get_running_loop().call_later(max(_SHORTEST_WAIT_S, wait_s), self.check)
 
@@ -382,9 +376,7 @@ class ActiveRequest:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._reminder is not None:
-            self._reminder.request = None
-            self._reminder = None
+        self.look_s = inf
 
     def _part_with(self, connection: Connection) -> None:
         connection.request = None
