@@ -123,7 +123,7 @@ class Fetcher:
         self.url, self.runner, self.fetcher = url, asyncio.Runner(), fetch.Fetcher(headers, context)
         FETCHERS.append(self)
 
-    def get(self, limit_s: float) -> str:
+    def get(self, limit_s: float = 60.0) -> str:
         return self.runner.run(self.fetcher.get(self.url, limit_s))
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ def no_fetcher_stays_open() -> Iterator[None]:
 def test_a_page_comes_over_one_kept_connection(server: Server) -> None:
     server.answers["/metrics"] = [answer("a 1\n"), answer("a 2\n")]
     fetcher = Fetcher(f"{server.base}/metrics")
-    assert [fetcher.get(1.0), fetcher.get(1.0)] == ["a 1\n", "a 2\n"]
+    assert [fetcher.get(), fetcher.get()] == ["a 1\n", "a 2\n"]
     fetcher.close()
     assert len({port for _, _, port in server.asked}) == 1
 
@@ -159,7 +159,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_no_failure(server: Ser
 
     server.answers["/metrics"] = [close_silently]
     fetcher = Fetcher(f"{server.base}/metrics")
-    assert [fetcher.get(1.0) for _ in range(3)] == ["a 1\n"] * 3
+    assert [fetcher.get() for _ in range(3)] == ["a 1\n"] * 3
     fetcher.close()
 
 
@@ -186,7 +186,7 @@ def test_sm08_a_page_that_cannot_be_had_is_a_few_words(server: Server, case: str
     server.answers["/metrics"], words = [FAILURES[case][0]], FAILURES[case][1]
     fetcher = Fetcher(f"{server.base}/metrics")
     with pytest.raises(FetchFailed) as failure:
-        fetcher.get(0.15 if words == "timeout" else 2.0)
+        fetcher.get(0.15 if words == "timeout" else 60.0)
     fetcher.close()
     assert str(failure.value) == words
 
@@ -196,13 +196,13 @@ def test_after_a_failure_the_next_page_is_read(server: Server) -> None:
     fetcher = Fetcher(f"{server.base}/metrics")
     with pytest.raises(FetchFailed, match="timeout"):
         fetcher.get(0.05)
-    assert fetcher.get(1.0) == "a 1\n"
+    assert fetcher.get() == "a 1\n"
     fetcher.close()
 
 
 def test_a_server_that_is_not_there_and_an_address_that_is_none() -> None:
     with pytest.raises(FetchFailed, match="connection refused"):
-        Fetcher("http://127.0.0.1:1/metrics").get(1.0)
+        Fetcher("http://127.0.0.1:1/metrics").get()
     for url in (
         "ftp://host/metrics",
         "host:8000/metrics",
@@ -220,7 +220,7 @@ def test_a_compressed_page_is_understood_though_not_asked_for(server: Server, pa
     body = gzip.compress(VLLM.encode()) if packed == "gzip" else zlib.compress(VLLM.encode())
     server.answers["/metrics"] = [answer(body, Content_Encoding=packed)]
     fetcher = Fetcher(f"{server.base}/metrics")
-    assert fetcher.get(1.0) == VLLM
+    assert fetcher.get() == VLLM
     fetcher.close()
     assert server.asked[0][1]["Accept-Encoding"] == "identity"
 
@@ -228,21 +228,21 @@ def test_a_compressed_page_is_understood_though_not_asked_for(server: Server, pa
 def test_of_a_page_that_ends_with_its_connection_a_torn_last_line_is_left_out(server: Server) -> None:
     server.answers["/metrics"] = [raw(b"HTTP/1.1 200 OK\r\n\r\na 1\nb 2")]
     fetcher = Fetcher(f"{server.base}/metrics")
-    assert fetcher.get(1.0) == "a 1\n"
+    assert fetcher.get() == "a 1\n"
     fetcher.close()
 
 
 def test_a_redirect_within_the_host_is_followed(server: Server) -> None:
     server.answers = {"/metrics": [answer("", 307, Location="/metrics/")], "/metrics/": [answer("a 1\n")]}
     fetcher = Fetcher(f"{server.base}/metrics")
-    assert fetcher.get(1.0) == "a 1\n"
+    assert fetcher.get() == "a 1\n"
     fetcher.close()
 
 
 def test_user_and_password_of_an_address_go_into_a_header_and_not_into_the_path(server: Server) -> None:
     server.answers["/metrics?a=b"] = [answer("a 1\n")]
     fetcher = Fetcher(f"http://us%40er:pa%3Ass@127.0.0.1:{server.server_port}/metrics?a=b", {"X-Team": "7"})
-    fetcher.get(1.0)
+    fetcher.get()
     fetcher.close()
     path, headers, _ = server.asked[0]
     assert (path, headers["Authorization"], headers["X-Team"]) == ("/metrics?a=b", "Basic dXNAZXI6cGE6c3M=", "7")
@@ -273,10 +273,10 @@ def test_a_certificate_is_checked_unless_it_is_trusted_or_checking_is_off(server
     url = server.base.replace("http:", "https:") + "/metrics"
     for trusting in (tls_context(str(certificate)), tls_context(insecure=True)):
         fetcher = Fetcher(url, context=trusting)
-        assert [fetcher.get(2.0), fetcher.get(2.0)] == ["a 1\n"] * 2
+        assert [fetcher.get(), fetcher.get()] == ["a 1\n"] * 2
         fetcher.close()
     with pytest.raises(FetchFailed, match=r"^tls: self.signed certificate"):
-        Fetcher(url, context=tls_context()).get(2.0)
+        Fetcher(url, context=tls_context()).get()
 
 
 # ---- when and where
