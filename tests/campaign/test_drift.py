@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -40,6 +41,7 @@ def test_false_alarms_stay_near_one_percent_though_neighbours_correlate(rho: flo
     assert alarms / 800 <= most
 
 
+@cache
 def soak(rise: float, seconds: float = 900.0, rate: float = 10.0, noise: float = 0.1, seed: int = 1) -> Table:
     """Requests whose ITL and TTFT rise linearly by ``rise`` over the soak."""
     rng = np.random.default_rng(seed)

@@ -161,8 +161,9 @@ def test_failures_are_those_of_the_matched_steps_and_not_the_client_s() -> None:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Two runs of the same endpoint on disk."""
-    return [ramp_in_memory(scenario_of(LADDER), tmp_path_factory.mktemp(name)).path for name in "ab"]
+    """Two runs of the same endpoint on disk; the same seed makes the same bytes, so the second is a copy."""
+    one = Path(ramp_in_memory(scenario_of(LADDER), tmp_path_factory.mktemp("a")).path)
+    return [str(one), str(shutil.copytree(one, tmp_path_factory.mktemp("b") / one.name))]
 
 
 def test_two_directories_give_a_verdict_and_a_report(stored: list[str], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import html.parser
 import json
 import re
+from functools import cache
 from html import escape, unescape
 from typing import Any
 
@@ -34,7 +35,12 @@ def without_plotly(text: str) -> str:
 
 
 def page(**more: Any) -> str:
-    return without_plotly(build_html(served(**more)))
+    return without_plotly(build_html(served(**more))) if more else _plain_page()
+
+
+@cache
+def _plain_page() -> str:
+    return without_plotly(build_html(served()))
 
 
 def figures(text: str) -> list[dict[str, Any]]:
