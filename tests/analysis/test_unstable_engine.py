@@ -95,7 +95,7 @@ def test_short_stalls_are_not_slow_stretches(name: str) -> None:
 
 
 def test_a_delay_that_the_server_does_not_see_is_only_possible() -> None:
-    """Tokens come at half the pace for 4 s of every 15, while the server counts 22 ms a token throughout."""
+    """Tokens come at half the pace for 4 s of every 15, while the server of these requests counts 22 ms a token."""
     records, at_s = [], 0.0
     for seq in range(240):
         at_s += 0.25
@@ -105,7 +105,8 @@ def test_a_delay_that_the_server_does_not_see_is_only_possible() -> None:
             gaps.append(0.044 if t_s % 15.0 < 4.0 else 0.022)
             t_s += gaps[-1]
         records.append(answer(seq, at_s, at_s + 0.1, gaps))
-    samples = [Sample(float(t), "a", {"itl_s_sum": 4.4 * t, "itl_s_count": 200.0 * t}) for t in range(65)]
+    counts = {"itl_s_sum": 4.4, "itl_s_count": 200.0, "requests_done": 4.0}
+    samples = [Sample(float(t), "a", {name: each * t for name, each in counts.items()}) for t in range(65)]
     step = Step(0, rate_rps=4.0, begin_s=0.0, warmup_s=4.0, measure_s=56.0)
     run = assess(Run(RunInfo(), load(""), [step], Table.of(records), samples))
     finding = found(run, "engine_unstable")
