@@ -13,6 +13,7 @@ from msgspec import Meta
 from loadramp.analysis.load_errors import load_arrival_rps, load_error_ratio, load_requests
 from loadramp.analysis.offered_load import asked, at, load_of
 from loadramp.analysis.overload import Climb, alarmed, climb, failing, shows_overload, signs_of, usable, went_away
+from loadramp.analysis.proportions import Proportion, fisher
 from loadramp.analysis.throughput import corpus_output_tokens, fit, read
 from loadramp.record.row import Row
 from loadramp.record.types import Estimate, EstimateStatus
@@ -130,7 +131,7 @@ def _overloaded(climbed: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: 
     lagging = np.array([row.saturated and row.deficit for row in used])
     behind = (throughputs < deficit_ratio * rates) | lagging
     if not behind.any():
-        return _only_errors(worst, quiet, sustained(rows))
+        return _only_errors(climbed, worst, sustained(rows))
     rate_rps = fit(rates, throughputs, arrivals)
     if rate_rps <= 0.0:
         return _estimate("not_measurable", f"{_failed(worst)} at {at(worst)}; {low_words}")
@@ -233,12 +234,25 @@ def _gone(climbed: Climb, worst: Row, quiet: Row, sustained_rps: float | None) -
     return Estimate("inconclusive", None, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
 
-def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> Estimate:
-    """Errors without a lack of throughput: the rate at which requests succeeded is the best there is to say."""
+def _only_errors(climbed: Climb, worst: Row, sustained_rps: float | None) -> Estimate:
+    """Errors without a lack of throughput: the rate at which requests succeeded is the best there is to say, where more
+    of them fail than at the rates below (Fisher's exact test at 5 %). Else they need not come of load."""
+    quiet = climbed.last_quiet
+    below = sum((_failures(row) for row in climbed.rows if load_of(row) < load_of(worst)), Proportion())
+    if below.failed and fisher(below, _failures(worst)) >= 0.05:
+        fewer = f"and hardly fewer below it ({percent(below.ratio or 0.0)})"
+        words = f"{_failed(worst)} at {at(worst)}, {fewer}: that need not come of load"
+        low_rps = load_of(quiet) if quiet else None
+        return Estimate("inconclusive", None, low_rps, None, "ceiling", words, sustained_rps=sustained_rps)
     low, high = load_of(quiet) if quiet else None, load_of(worst)
     words = f"{_failed(worst)} at {at(worst)}; " + (f"quiet up to {at(quiet)}" if quiet else "no quiet step")
     rate_rps = min(max(_succeeding_rps(worst), low or 0.0), high)
     return Estimate("found", rate_rps, low, high, "ceiling", words, sustained_rps=sustained_rps)
+
+
+def _failures(row: Row) -> Proportion:
+    """Those that may depend on load, of the requests that were one."""
+    return Proportion(row.failed - row.load_independent_errors, load_requests(row))
 
 
 def _succeeding_rps(row: Row) -> float:

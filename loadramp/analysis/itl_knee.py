@@ -75,6 +75,7 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
     steps = [row for row in climb(rows).rows if row.of("itl").p99.value is not None]
     if len(steps) < 2:
         few = "no two steps with a p99 ITL" if rows else "no step was measured"
+        few = "in a closed loop no rate is asked, which p99 ITL could follow" if any(row.users for row in rows) else few
         if any(row.reasons.get("itl_p99_s") == NOT_STREAMED for row in rows):
             few = NOT_STREAMED
         return Estimate("not_measurable", detector="p99_itl_knee", reason=few)

@@ -313,11 +313,16 @@ def _answer(
     lows = [crossing.low for crossing in crossings if not crossing.beyond]
     if shown is not None and shown.rate < first.rate:
         lows.append(shown.rate)  # that limit may be passed anywhere above
-    highs = [crossing.high for crossing in crossings if crossing.high is not None]
+    high = min((crossing.high for crossing in crossings if crossing.high is not None), default=None)
     words_ = f"{_limit(first.name, limits, q)} is reached first"
     low = None if any(low_rps is None for low_rps in lows) else min(low_rps for low_rps in lows if low_rps is not None)
-    return Estimate("found", first.rate, low, max(min(highs, default=first.rate), first.rate), "slo_capacity", words_,
-                    limit=first.name)  # fmt: skip
+    if low is None and high is None:
+        words_ = (
+            f"{words_}, at about {first.rate:.3g} req/s, but neither a lower nor a higher rate shows it beyond doubt"
+        )
+        return Estimate("inconclusive", None, None, None, "slo_capacity", f"{words_}: longer steps", limit=first.name)
+    high = None if high is None else max(high, first.rate)
+    return Estimate("found", first.rate, low, high, "slo_capacity", words_, limit=first.name)
 
 
 def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float) -> Estimate:

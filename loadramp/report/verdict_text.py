@@ -12,7 +12,7 @@ from loadramp.analysis import offered_load
 from loadramp.analysis.checks import server_metrics, unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio, too_many
-from loadramp.analysis.overload import shows_overload, signs_of
+from loadramp.analysis.overload import failing, shows_overload, signs_of
 from loadramp.analysis.quantiles import quantile_name
 from loadramp.analysis.slo_capacity import missed_below, rates_words
 from loadramp.record.row import SHORT_NAMES, Row, void_words
@@ -62,8 +62,9 @@ def headline(run: Run) -> list[Phrase]:
 
 def verdict(run: Run) -> Verdict:
     """``void``: no step may be used. ``inconclusive``: the question was not answered, be it that the client could not
-    deliver the rates above those where no ceiling was found. ``fail``: even the lowest step breaks the SLO, or
-    everything failed, perhaps of load. ``pass`` otherwise: it was measured, whatever the number is."""
+    deliver the rates above those where no ceiling was found, or that too many failed with any number of users.
+    ``fail``: even the lowest step breaks the SLO, or everything failed, perhaps of load. ``pass`` otherwise: it was
+    measured, whatever the number is."""
     if run.info.verdict is not None:
         return run.info.verdict
     if run.rows and all(row.void for row in run.rows):
@@ -78,7 +79,7 @@ def verdict(run: Run) -> Verdict:
         return "fail"
     ceiling = run.estimates.get("ceiling")
     if r.closed_loop(run.rows):
-        return "pass"
+        return "inconclusive" if all(failing(row) for row in r.delivered(run)) else "pass"
     if ceiling is None or ceiling.status not in ("found", "not_found_up_to"):
         return "inconclusive"
     return "inconclusive" if ceiling.status == "not_found_up_to" and _void_above(run, ceiling.rate_rps) else "pass"
@@ -287,9 +288,10 @@ def _users(run: Run) -> Phrase:
     itl_s, ttft_s = best.of("itl").p99.value, best.of("ttft").p99.value
     tails = [f"p99 {name} {latency(v)}" for name, v in (("TTFT", ttft_s), ("ITL", itl_s)) if v is not None]
     there = f", {' and '.join(tails)} there" if tails else ""
+    rate = f"{sig(best.number('done_rps'))} req/s with {counted(count(best.load), 'user')}"
+    peaks = run.estimate("ceiling").status != "not_found_up_to"
     return Phrase(
-        f"Throughput peaks at {sig(best.number('done_rps'))} req/s "
-        f"with {counted(count(best.load), 'user')}{there}. "
+        f"Throughput {'peaks at' if peaks else 'rises up to'} {rate}{'' if peaks else ', the most tried'}{there}. "
         "Users wait for their answers before they ask again, so this ramp cannot show a queue that grows without end."
     )
 
@@ -326,7 +328,8 @@ def gives_way(run: Run) -> str:
             stays = f"p99 ITL grows only from {latency(first_s)} to {latency(at_s)} with {times}"
         if starved:
             return f"{stays} while {starved}: memory, not the GPU's step time, is what gives way"
-        return f"{stays}, so the batch limit, not the GPU's step time, is what gives way"
+        slower = any(f.code == "compute_bound" and f.confidence != "possible" for f in run.findings)
+        return stays if slower else f"{stays}, so the batch limit, not the GPU's step time, is what gives way"
     grows = f"p99 ITL grows from {latency(first_s)} to {latency(at_s)} on the way there"
     return grows + (f", and {starved}" if starved else "")
 

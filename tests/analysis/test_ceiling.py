@@ -109,6 +109,22 @@ def test_errors_without_a_lack_of_throughput_still_bound_the_ceiling() -> None:
     assert found.rate_rps == pytest.approx(15.2)
 
 
+def test_errors_that_are_as_many_below_need_not_come_of_load() -> None:
+    """2 % of the connections are reset at any rate: 5 of 240, 10 of 480, 19 of 960."""
+    shares = {4.0: 5, 8.0: 10, 16.0: 19}
+    rows = [
+        row(rate, errors={"reset": n}, ok=round(60 * rate) - n, error_ratio=n / (60 * rate), overloaded=rate == 16.0)
+        for rate, n in shares.items()
+    ]
+    found = ceiling(rows)
+    assert (found.status, found.rate_rps, found.low_rps, found.high_rps) == ("inconclusive", None, 8.0, None)
+    assert found.reason == (
+        "1.98 % of the requests fail at 16 req/s, and hardly fewer below it (2.08 %): that need not come of load"
+    )
+    rows[0], rows[1] = row(4.0), row(8.0)
+    assert ceiling(rows).status == "found"
+
+
 @pytest.mark.parametrize(
     ("ok", "errors", "ratio"),
     [(0, {"http_5xx": 480}, 1.0), (0, {"reset": 480}, 1.0), (200, {"connect": 270, "reset": 10}, 0.58)],

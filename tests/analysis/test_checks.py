@@ -213,6 +213,8 @@ def test_st09_hiccups_are_listed() -> None:
 def test_steps_that_began_with_a_queue_or_had_not_settled() -> None:
     rows = [row(2.0, began_with_backlog=True), row(4.0, settled=False)]
     assert {"began_with_backlog", "not_settled"} <= codes(run_of(rows=rows))
+    users = [changed(row(2.0, began_with_backlog=True), rate_rps=None, users=8)]
+    assert "began_with_backlog" not in codes(run_of(rows=users))
 
 
 def test_a_soak_that_did_not_hold() -> None:

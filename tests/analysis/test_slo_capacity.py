@@ -64,6 +64,20 @@ def test_where_nothing_succeeded_no_rate_is_to_blame() -> None:
     assert (found.status, found.reason) == ("not_measurable", "every request failed")
 
 
+def test_a_limit_that_no_rate_shows_to_be_reached_has_no_capacity() -> None:
+    """1 of 116, 5 of 251 and 9 of 466 against 1 %: reached somewhere, if anywhere."""
+    rows = [
+        row(rate, requests=n, ok=n - k, errors={"reset": k}, error_ratio=k / n, load_error_ratio=k / n, **late)
+        for rate, n, k, late in [(4.0, 116, 1, {}), (8.0, 251, 5, {}), (16.0, 466, 9, {"saturated": True})]
+    ]
+    found = slo_capacity(rows, Slo(malformed_ratio=0.5))
+    assert (found.status, found.rate_rps, found.low_rps, found.high_rps) == ("inconclusive", None, None, None)
+    assert found.reason == (
+        "the error ratio is reached first, at about 4.37 req/s, but neither a lower nor a higher rate shows it beyond "
+        "doubt: longer steps"
+    )
+
+
 def test_the_limit_that_binds_is_the_first_one_reached() -> None:
     rows = [changed(r, slo_itl_s=v, slo_itl_low_s=v, slo_itl_high_s=v) for r, v in
             zip(curve([0.1, 0.1, 0.1, 0.4]), [0.01, 0.02, 0.04, 0.08], strict=True)]  # fmt: skip

@@ -3,10 +3,12 @@
 import gzip
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from records_and_rows import H200, answer
+from run_in_memory import ramp_in_memory, scenario_of
 from simulated_ramps import codes, found, ladder
 
 from benchmarks.engine_population import Lengths
@@ -18,6 +20,7 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Sample, Step
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load
+from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import CAPTURED, REGIMES, Regimes, Slow
 
@@ -92,6 +95,22 @@ def test_engines_that_keep_their_pace_are_not(name: str, rates: list[float]) -> 
 def test_short_stalls_are_not_slow_stretches(name: str) -> None:
     run = ladder(replace(SMALL, regimes=REGIMES[name]), [2, 4, 6])
     assert "engine_unstable" not in [one.code for one in run.findings]
+
+
+def test_steps_that_take_as_much_longer_by_themselves_do_not_make_the_gpu_the_limit(tmp_path: Path) -> None:
+    """The machine is throttled to half its pace in the quiet step before the one that overloads it."""
+    text = """
+seed = 3
+prompts = { kind = "fixed", input_tokens = 100, output_tokens = 30 }
+ramp = { kind = "ladder", rates = [4, 8, 16], warmup_s = 3, measure_s = 30, settle_s = 3, settle_requests = 0 }
+"""
+    run = ramp_in_memory(
+        scenario_of(text), tmp_path, replace(PROFILES["small"], max_num_seqs=16), Faults(speeds=((60.0, 0.5),))
+    )
+    assert found(run, "engine_unstable").confidence == "likely"
+    finding = found(run, "compute_bound")
+    assert finding.confidence == "possible"
+    assert finding.evidence[-1] == "the engine's step time changes as much by itself in this run"
 
 
 def test_a_delay_that_the_server_does_not_see_is_only_possible() -> None:

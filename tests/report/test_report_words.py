@@ -198,6 +198,12 @@ def test_a_closed_loop_speaks_of_users() -> None:
         "Throughput peaks at 3.9 req/s with 8 users, p99 TTFT 200 ms and p99 ITL 48 ms there. Users wait"
     )
     assert verdict(run) == "pass"
+    rising = replace(run, estimates=ceiling("not_found_up_to", 3.9, 3.9, None))
+    assert verdict_sentence(rising).startswith(
+        "Throughput rises up to 3.9 req/s with 8 users, the most tried, p99 TTFT"
+    )
+    failing = replace(run, rows=[changed(one, overloaded=True) for one in rows])
+    assert verdict(failing) == "inconclusive"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ docs/diagnosis.md, docs/method.md.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,9 +34,9 @@ from loadramp.analysis.diagnosis.queueing import (
     stalled_ratio,
 )
 from loadramp.analysis.diagnosis.symptoms import Case, StepView, case_of, indices
-from loadramp.analysis.diagnosis.unstable_engine import engine_unstable
+from loadramp.analysis.diagnosis.unstable_engine import by_itself, engine_unstable
 from loadramp.analysis.overload import counts
-from loadramp.analysis.page_ties import client_only, untied
+from loadramp.analysis.page_ties import Untied, client_only, untied
 from loadramp.analysis.slo_capacity import missed
 from loadramp.record.row import Row
 from loadramp.record.table import Run
@@ -217,6 +217,8 @@ RULES: list[Callable[[Case], Finding | None]] = [
 """In the order in which findings are told: what voids others before them, what ends a ramp before what slows it."""
 
 
+SURE: tuple[Confidence, ...] = ("possible", "likely", "certain")
+
 FROM_METRICS = frozenset(
     {"kv_eviction", "kv_full", "scheduler_oversubscription", "speculation_weak"}
     | {"prefix_cache_accidental", "prefix_cache_idle"}
@@ -237,13 +239,14 @@ def diagnose(run: Run) -> list[Finding]:
     come last. Where no step is left to judge by, only what made them void is said: the client, or the failures.
     """
     doubt = untied(run)
-    case = case_of(run if doubt is None else client_only(run))
+    case = case_of(run if doubt is None or not doubt.against else client_only(run))
     if not case.steps:
         alone = client_limited(case)
         return [*_failures_alone(run), *([alone] if alone else [])]
     findings = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
     if doubt is not None:
-        findings += _merely_possible(run, {finding.code for finding in findings}, doubt.why)
+        findings = _as_tied(run, findings, doubt)
+    findings = [_by_itself(case, finding) for finding in findings]
     sure = [finding for finding in findings if finding.confidence != "possible" and finding.code not in BY_THE_WAY]
     clear = [] if sure or case.over else [finding for finding in [stalls(case) or healthy(case)] if finding]
     return [*_by_load(case, sure), *clear, *(finding for finding in findings if finding not in sure)]
@@ -278,16 +281,28 @@ def _stalled(step: StepView) -> float:
     return step.row.stalled_ratio or 0.0
 
 
-def _merely_possible(run: Run, known: Collection[str], why: str) -> list[Finding]:
-    """What only pages show that nothing ties to the load."""
-    case = case_of(run)
-    found = [finding for rule in RULES if (finding := rule(case))]
-    words = f"nothing ties the metrics page to the load that was sent: {why}"
-    return [
-        replace(finding, confidence="possible", evidence=(*finding.evidence, words))
-        for finding in found
-        if finding.code in FROM_METRICS | {"server_down", "autoscaler_moved"} and finding.code not in known
-    ]
+def _as_tied(run: Run, findings: Sequence[Finding], doubt: Untied) -> list[Finding]:
+    """What pages show that nothing ties to the load is at most as sure as the client's own times make it.
+
+    ``findings`` are the client's alone where the pages differ from it; else those of both.
+    """
+    other = case_of(run if doubt.against else client_only(run))
+    others = [finding for rule in RULES if (finding := rule(other))]
+    both, alone = (others, findings) if doubt.against else (findings, others)
+    sure = {finding.code: finding.confidence for finding in alone}
+    words = f"nothing ties the metrics page to the load that was sent: {doubt.why}"
+    out = list(findings) if doubt.against else []
+    for finding in both:
+        of_pages = finding.code in FROM_METRICS | {"server_down", "autoscaler_moved"}
+        known = sure.get(finding.code, "possible")
+        if doubt.against:
+            if of_pages and finding.code not in sure:
+                out.append(replace(finding, confidence="possible", evidence=(*finding.evidence, words)))
+        elif of_pages and SURE.index(known) < SURE.index(finding.confidence):
+            out.append(replace(finding, confidence=known, evidence=(*finding.evidence, words)))
+        else:
+            out.append(finding)
+    return out
 
 
 def _doubted(run: Run, finding: Finding) -> Finding:
@@ -299,6 +314,18 @@ def _doubted(run: Run, finding: Finding) -> Finding:
         f"the metrics are of {plural(len(unasked), 'model')}, none of them by the name that is asked: any of them "
         f"may be meant"
     )
+    return replace(finding, confidence="possible", evidence=(*finding.evidence, words))
+
+
+def _by_itself(case: Case, finding: Finding) -> Finding:
+    """That steps take longer under load is merely possible where their time changes as much by itself."""
+    if finding.code != "compute_bound" or case.quiet is None:
+        return finding
+    step = next(step for step in case.steps if step.index == finding.steps[-1])
+    quiet_s, over_s = case.quiet.row.of("itl").p50.value, step.row.of("itl").p50.value
+    if not quiet_s or not over_s or over_s / quiet_s > 1.1 * by_itself(case):
+        return finding
+    words = "the engine's step time changes as much by itself in this run"
     return replace(finding, confidence="possible", evidence=(*finding.evidence, words))
 
 

@@ -72,6 +72,15 @@ def engine_unstable(case: Case) -> Finding | None:
     return Finding("engine_unstable", "likely", tuple(evidence), tuple(step.index for step, _ in jumps))
 
 
+def by_itself(case: Case) -> float:
+    """How many times as long steps of the engine take when they are slow by themselves; 1: they never are."""
+    steps = comparable_steps(case)
+    slowness = unstable(steps)
+    slow = [part.factor for _, part in slowness.slow] if slowness.comes_and_goes else []
+    jumps = [step.jump.after_s / step.jump.before_s for step in steps if step.jump]
+    return max([1.0, *slow, *(max(jump, 1.0 / jump) for jump in jumps)])
+
+
 def comparable_steps(case: Case) -> list[StepView]:
     """Steps whose load does not change the pace by itself, and that no late client shaped."""
     busy = {step.index for step in (*case.over, *kv_steps(case))}
