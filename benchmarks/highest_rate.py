@@ -22,6 +22,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -226,12 +227,15 @@ def main() -> None:
     heads = "mode | streams | tool | tokens/s | sent | TTFT | ITL | TPOT | right"
     print(f"\n| {heads} |\n{'|---' * 9}|")
     summary = []
-    for mode in options.modes.split(","):
-        for streams in map(int, options.streams.split(",")):
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it has started ends with it
+    try:
+        for mode, streams in product(options.modes.split(","), map(int, options.streams.split(","))):
             loads = [Load(int(rate), streams, options.lasts, options.seconds) for rate in options.rates.split(",")]
             for name, ask in tools.items():
                 found = climbed(loads, lambda load: faults_of(name, ask, mode, load, options.tries))  # noqa: B023
                 summary.append(f"| {mode} | {streams} | {name} | {found} |")
+    except KeyboardInterrupt:
+        summary.append("stopped")
     print("\n| mode | streams | tool | highest that was right | first that was not |\n|---|---|---|---|---|")
     print("\n".join(summary))
     print(f"\n{machine()} (after); {Path(__file__).name}")
