@@ -164,6 +164,8 @@ def probe(
     )
     document = probe_document(record, stream)
     click.echo(strict_json(document) if as_json else probe_words(document))
+    if record.status == "unfinished":
+        return INTERRUPTED
     return 0 if record.ok else COULD_NOT_MEASURE
 
 

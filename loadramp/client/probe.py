@@ -1,5 +1,6 @@
 """One request, looked at closely; and the requests before a run that find out what the server takes."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -45,7 +46,7 @@ class SingleRequests:
         fields: frozenset[str] = OPTIONAL_FIELDS,
         body: Mapping[str, Any] | None = None,
     ) -> Record:
-        """The record of one request.
+        """The record of one request. Cancelling it raises CancelledError, as usual: what comes next is not done.
 
         Args:
             prompt: text, messages or token ids.
@@ -53,6 +54,19 @@ class SingleRequests:
             fields: the optional request fields to send.
             body: further fields of the body.
         """
+        record = await self.send_or_cut(prompt, output_tokens, fields, body)
+        if record.status == "unfinished":
+            raise asyncio.CancelledError
+        return record
+
+    async def send_or_cut(
+        self,
+        prompt: Content,
+        output_tokens: int | None,
+        fields: frozenset[str] = OPTIONAL_FIELDS,
+        body: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """As ``send``, but a cancelled request is a record of what arrived."""
         t0_s = self.clock()
         client = CLIENTS[self.target.via](
             replace(self.target, body=filled(self.target.body, NO_SESSION)),
@@ -104,7 +118,7 @@ async def probe(
     requests = SingleRequests(target, endpoint, model, clock, connect, save_text)
     fields, dropped = OPTIONAL_FIELDS, []
     while True:
-        record = await requests.send(prompt, output_tokens, fields)
+        record = await requests.send_or_cut(prompt, output_tokens, fields)
         refused = fields ^ without_refused(record, fields)
         if not refused:
             break

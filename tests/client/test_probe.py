@@ -148,6 +148,23 @@ def found_out(server: Scripted, **options: Any) -> AcceptedFields:
     return jump(main())
 
 
+def test_cancelling_what_is_found_out_before_a_run_is_not_lost() -> None:
+    """A request that is cut off is a record; taken for an answer, it let the run begin that was to be stopped."""
+    server = Scripted([stream((20, ROLE), (40, C("a")), (60_000, FIN("length") + DONE))])
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        target = Target(base_url=BASE_URL)
+        requests = SingleRequests(target, endpoint_of(target, {}), "m", loop.time, server.connect)
+        task = asyncio.ensure_future(find_accepted_fields(requests, output_tokens=2))
+        await asyncio.sleep(1.0)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        jump(main())
+
+
 def test_ds09_a_server_that_takes_everything_is_asked_once() -> None:
     server = Scripted([ANSWER])
     found = found_out(server)
