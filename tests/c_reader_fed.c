@@ -71,12 +71,12 @@ static int given_length[MOST_READS], givens;
 static long noted, opened;
 
 /* The shape of a plain event as Python finds it, but without its proof: more is noted. */
-static void learn(struct kept *kept, const char *json, const char *end) {
+static void learn(struct gather *gather, int fd, const char *json, const char *end) {
     static const struct { const char *key; int hole; } keys[] = {
         {"\"content\":", TEXT}, {"\"id\":", STRING}, {"\"created\":", NUMBER}, {"\"completion_tokens\":", COUNT},
         {"\"prompt_tokens\":", SAME}};
-    struct shape *running = &kept->running;
-    char *shape = memcpy(running->bytes, "\r\ndata: ", 8);
+    struct part parts[MOST_PARTS];
+    char shape[2 * SHAPE_BYTES] = "\r\ndata: ";
     int used = 8, texts = 0, part = 0, ignored;
     if (end - json + 12 > SHAPE_BYTES) return;
     for (int begin = 0; part < MOST_PARTS; part++) {
@@ -93,24 +93,25 @@ static void learn(struct kept *kept, const char *json, const char *end) {
         memcpy(shape + used, json, from - json);
         used += from - json, texts += hole == TEXT;
         if (hole == END) memcpy(shape + used, "\n\n\r\n", 4), used += 4;
-        running->part[part] = (struct part){used - begin, hole}, begin = used, json = to;
+        parts[part] = (struct part){used - begin, hole}, begin = used, json = to;
         if (hole == END) break;
     }
-    running->parts = texts == 1 && part < MOST_PARTS ? part + 1 : 0;
-    kept->stage = running->parts ? RUNNING : ANY;
+    int most_reads = kept_of(gather, fd)->most_reads;
+    gather_learn(gather, fd, EVENT, most_reads, texts == 1 && part < MOST_PARTS ? part + 1 : 0, parts, used, shape);
+    if (kept_of(gather, fd)->shapes[EVENT]) kept_of(gather, fd)->stage = RUNNING;
 }
 
 /* The head of a reply as other replies have it, the value of its last header but one left open. */
-static void learn_head(struct shape *head, const char *data, int length) {
+static void learn_head(struct gather *gather, int fd, const char *data, int length) {
     const char *end = memmem(data, length, "\r\n\r\n", 4), *hole = end;
     if (!end || end + 4 - data > SHAPE_BYTES) return;
     while (hole > data && *hole != ':') hole--;
     const char *rest = hole > data ? line_end(hole, end + 1) : NULL;
-    head->parts = rest ? 2 : 1;
-    head->part[0] = (struct part){rest ? hole - data : end + 4 - data, rest ? LINE : END};
-    head->part[1] = (struct part){rest ? end + 4 - rest : 0, END};
-    memcpy(head->bytes, data, head->part[0].length);
-    if (rest) memcpy(head->bytes + head->part[0].length, rest, head->part[1].length);
+    struct part parts[2] = {{rest ? hole - data : end + 4 - data, rest ? LINE : END}, {rest ? end + 4 - rest : 0, END}};
+    char bytes[SHAPE_BYTES];
+    memcpy(bytes, data, parts[0].length);
+    if (rest) memcpy(bytes + parts[0].length, rest, parts[1].length);
+    gather_learn(gather, fd, REPLY_HEAD, 1, rest ? 2 : 1, parts, parts[0].length + parts[1].length, bytes);
 }
 
 /* What is taken must be the reads since it was taken last, in order; where nobody is patient, only the last of them may be
@@ -140,7 +141,7 @@ static void take(struct gather *gather, int fd, long connection) {
     }
     if (plain != lot->plain || (!kept->patient && plain < lot->reads - 1)) abort();
     noted += lot->noted, opened += lot->opening;
-    if (last >= 0) learn(kept, lot->data + lot->starts[last], lot->data + lot->ends[last] - 4);
+    if (last >= 0) learn(gather, fd, lot->data + lot->starts[last], lot->data + lot->ends[last] - 4);
     givens = 0;
 }
 
@@ -148,8 +149,9 @@ int main(void) {
     static char data[1 << 24];
     struct gather *gather = gather_new();
     long reads = 0, lots = 0, connection = 0;
-    static struct shape head, running;
-    int fd = 3, length, first = 1;
+    static char head[SHAPE_BYTES];
+    struct shape *running = NULL; /* of the connection before */
+    int fd = 3, length, first = 1, head_length = 0;
     gather_keep(gather, fd);
     while (fread(&length, sizeof length, 1, stdin) == 1) {
         if (length == 0) { /* this connection is closed, and another begins */
@@ -157,11 +159,15 @@ int main(void) {
             gather_read(gather, 0, 0.0, 0.005);
             if (gather->due_count != 1 || gather_drop(gather, fd, 0)) abort();
             take(gather, fd, connection);
-            if (kept_of(gather, fd)->running.parts) running = kept_of(gather, fd)->running;
+            if (kept_of(gather, fd)->shapes[EVENT]) {
+                leave_shape(gather, running);
+                running = kept_of(gather, fd)->shapes[EVENT], running->users++;
+            }
             if (!gather->taken.over || gather->taken.error || !gather_drop(gather, fd, 0)) abort();
             connection++, fd = 3 + (connection * 7) % 500;
             gather_keep(gather, fd);
-            kept_of(gather, fd)->head = head, kept_of(gather, fd)->running = running;
+            learn_head(gather, fd, head, head_length);
+            if (running) kept_of(gather, fd)->shapes[EVENT] = running, running->users++;
             gather->beating = connection % 2;
             gather_expect(gather, fd, gather->beating);
             first = 1;
@@ -173,7 +179,9 @@ int main(void) {
             char *exact = malloc(part); /* nothing behind it that could be read */
             memcpy(exact, data + at, part);
             memcpy(given[givens], exact, part), given_length[givens++] = part;
-            if (first) learn_head(&head, data, length), first = 0;
+            const char *blank = first ? memmem(data, length, "\r\n\r\n", 4) : NULL;
+            if (blank && blank + 4 - data <= SHAPE_BYTES) memcpy(head, data, head_length = blank + 4 - data);
+            first = 0;
             gather_feed(fd, exact, part, 1.0 + reads++ * 0.001);
             const struct lot *lot = &kept_of(gather, fd)->lot;
             int before = lot->reads;
@@ -184,6 +192,7 @@ int main(void) {
             if (gather->due_count) lots++, take(gather, fd, connection);
         }
     }
+    leave_shape(gather, running);
     gather_free(gather);
     printf("%ld connections, %ld reads, %ld lots, %ld opening reads, %ld events noted\n", connection, reads, lots, opened,
            noted);

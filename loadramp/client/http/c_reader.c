@@ -56,6 +56,7 @@
 #define COLLECT_S (1e-3 * COLLECT_MS)
 #define MOST_PARTS 16
 #define SHAPE_BYTES 4096
+#define MOST_LOOKS 16     /* for a shape among those of other sockets */
 #define MOST_TOKENS 10000000 /* as in stream/usage.py */
 
 struct event {
@@ -69,7 +70,14 @@ enum hole { END, TEXT, STRING, NUMBER, COUNT, SAME, LINE };
 
 struct part { int32_t length, hole; }; /* so many bytes of the shape as they are, and what follows them */
 
-struct shape { int32_t parts; struct part part[MOST_PARTS]; char bytes[SHAPE_BYTES]; };
+struct shape { /* one for all sockets that have it: it stays in the processor's cache */
+    int32_t users, parts, length;
+    struct part part[MOST_PARTS];
+    char bytes[SHAPE_BYTES];
+    struct shape *next;
+};
+
+enum which { EVENT, REPLY_HEAD, BEFORE }; /* a shape of an event of the answer; of a head; of an event before the answer */
 
 enum stage { ANY, HEAD, PRELUDE, RUNNING }; /* what the next read is expected to be; ANY: only Python can tell */
 
@@ -89,7 +97,7 @@ struct kept {
     int32_t expected;               /* 1: a reply that somebody waits for is to come, 2: a patient one; set without the lock */
     int32_t stage, patient, queued; /* queued: it is in gather->due */
     int32_t most_events, most_reads; /* so many are a lot */
-    struct shape running, head, prelude; /* of an event of the answer; of a reply, and of an event before its first */
+    struct shape *shapes[3];        /* NULL: none is known */
     struct lot lot;
 };
 
@@ -101,6 +109,7 @@ struct gather {
     struct lot taken;
     int32_t capacity;
     struct kept **kept;             /* by file descriptor */
+    struct shape *shapes;
     pthread_mutex_t lock;
     pthread_cond_t handled;
     int beating, running, closed, more, epoll_fd, told_fd, look_beats;
@@ -123,6 +132,34 @@ struct gather *gather_new(void) {
     return gather;
 }
 
+/* The shape that equals this one, made if need be; NULL: there is no memory for it. */
+static struct shape *use_shape(struct gather *gather, int parts, const struct part *part, int length, const char *bytes) {
+    struct shape *shape = gather->shapes;
+    int looks = MOST_LOOKS; /* of streams that have nothing in common, each has its own */
+    while (shape && (shape->parts != parts || shape->length != length || memcmp(shape->bytes, bytes, length)
+                     || memcmp(shape->part, part, parts * sizeof *part))) shape = looks-- ? shape->next : NULL;
+    if (!shape && (shape = malloc(sizeof *shape))) {
+        shape->users = 0, shape->parts = parts, shape->length = length;
+        memcpy(shape->part, part, parts * sizeof *part), memcpy(shape->bytes, bytes, length);
+        shape->next = gather->shapes, gather->shapes = shape;
+    }
+    if (shape) shape->users++;
+    return shape;
+}
+
+static void leave_shape(struct gather *gather, struct shape *shape) {
+    if (!shape || --shape->users) return;
+    struct shape **at = &gather->shapes;
+    while (*at != shape) at = &(*at)->next;
+    *at = shape->next;
+    free(shape);
+}
+
+static void forget(struct gather *gather, struct kept *kept) {
+    for (int which = EVENT; kept && which <= BEFORE; which++) leave_shape(gather, kept->shapes[which]);
+    free(kept);
+}
+
 static struct kept *kept_of(struct gather *gather, int fd) { return fd < gather->capacity ? gather->kept[fd] : NULL; }
 
 static void empty(struct lot *lot) { memset(lot, 0, offsetof(struct lot, starts)), lot->same = -1; }
@@ -142,7 +179,7 @@ int gather_keep(struct gather *gather, int fd) {
     if (!kept && fd < gather->capacity && (kept = gather->kept[fd] = malloc(sizeof *kept))) {
         empty(&kept->lot);
         kept->stage = ANY, kept->expected = kept->patient = kept->queued = 0, kept->most_reads = 1;
-        kept->running.parts = kept->head.parts = kept->prelude.parts = 0;
+        memset(kept->shapes, 0, sizeof kept->shapes);
         kept->most_events = 1 + fd * 37 % LOT_EVENTS; /* streams of one step must not all be due in the same one */
     }
     pthread_mutex_unlock(&gather->lock);
@@ -154,7 +191,7 @@ int gather_drop(struct gather *gather, int fd, int lose) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
     int done = !kept || lose || !(kept->lot.noted || kept->lot.reads || kept->lot.over);
-    if (kept && done) free(kept), gather->kept[fd] = NULL;
+    if (kept && done) forget(gather, kept), gather->kept[fd] = NULL;
     pthread_mutex_unlock(&gather->lock);
     return done;
 }
@@ -164,7 +201,7 @@ static void begin(struct kept *kept) {
     int expected = __atomic_exchange_n(&kept->expected, 0, __ATOMIC_ACQUIRE);
     if (!expected) return;
     kept->patient = expected == 2, kept->lot.same = -1;
-    int known = kept->patient && kept->head.parts && kept->running.parts && !kept->lot.reads && !kept->lot.noted;
+    int known = kept->patient && kept->shapes[REPLY_HEAD] && kept->shapes[EVENT] && !kept->lot.reads && !kept->lot.noted;
     kept->stage = known ? HEAD : ANY;
 }
 
@@ -186,19 +223,18 @@ void gather_take(struct gather *gather, int fd) {
     pthread_mutex_unlock(&gather->lock);
 }
 
-/* Sets a shape: 0 of the events that gather_note may turn on (of others, most_reads are a lot from now on), 1 of the
- * head of a reply, 2 of the event that may come between it and the answer. */
+/* Sets a shape (enum which; no parts: none). EVENT: of those that gather_note may turn on; of others, most_reads are a lot
+ * from now on. */
 void gather_learn(struct gather *gather, int fd, int which, int most_reads, int parts, const struct part *part,
                   int length, const char *bytes) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
     if (kept) {
-        struct shape *shape = which == 0 ? &kept->running : which == 1 ? &kept->head : &kept->prelude;
+        struct shape *before = kept->shapes[which];
         begin(kept);
-        shape->parts = parts;
-        memcpy(shape->part, part, parts * sizeof *part);
-        memcpy(shape->bytes, bytes, length);
-        if (which == 0) kept->most_reads = most_reads, kept->stage = ANY;
+        kept->shapes[which] = parts ? use_shape(gather, parts, part, length, bytes) : NULL;
+        leave_shape(gather, before);
+        if (which == EVENT) kept->most_reads = most_reads, kept->stage = ANY;
     }
     pthread_mutex_unlock(&gather->lock);
 }
@@ -209,7 +245,7 @@ void gather_note(struct gather *gather, int fd, int sure) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
     if (kept) begin(kept);
-    if (kept && sure && !kept->lot.reads && kept->running.parts) kept->stage = RUNNING;
+    if (kept && sure && !kept->lot.reads && kept->shapes[EVENT]) kept->stage = RUNNING;
     else if (kept && (sure || kept->stage == RUNNING)) kept->stage = ANY;
     pthread_mutex_unlock(&gather->lock);
 }
@@ -233,7 +269,7 @@ void gather_count(struct gather *gather) {
 }
 
 static void free_all(struct gather *gather) {
-    for (int fd = 0; fd < gather->capacity; fd++) free(gather->kept[fd]);
+    for (int fd = 0; fd < gather->capacity; fd++) forget(gather, gather->kept[fd]);
     free(gather->kept);
     pthread_mutex_destroy(&gather->lock), pthread_cond_destroy(&gather->handled);
     free(gather);
@@ -287,7 +323,7 @@ static int note(struct kept *kept, const char *data, int length, double stamp_s)
         if (noted == LOT_EVENTS + READ_EVENTS) return 0;
         struct event *event = lot->events + noted;
         *event = (struct event){stamp_s, -1, 0};
-        if (!equal_event(&kept->running, &at, end, event, &same, &text, &bytes)) return 0;
+        if (!equal_event(kept->shapes[EVENT], &at, end, event, &same, &text, &bytes)) return 0;
         memcpy(lot->data + used, text, bytes);
         used += bytes;
         lot->data[used++] = '\n';
@@ -305,15 +341,15 @@ static int opens(struct kept *kept, const char *data, int length) {
     struct event event;
     int32_t same = kept->lot.same;
     int bytes, begun = 0;
-    if (kept->stage == HEAD && !equals(&kept->head, &at, end, &event, &same, &text, &bytes)) return 0;
+    if (kept->stage == HEAD && !equals(kept->shapes[REPLY_HEAD], &at, end, &event, &same, &text, &bytes)) return 0;
     while (at < end) {
         const char *from = at;
-        if (equal_event(&kept->running, &at, end, &event, &same, &text, &bytes)) {
+        if (equal_event(kept->shapes[EVENT], &at, end, &event, &same, &text, &bytes)) {
             begun++;
         } else {
             at = from;
-            int prelude = !begun && kept->prelude.parts;
-            if (!prelude || !equal_event(&kept->prelude, &at, end, &event, &same, &text, &bytes)) return 0;
+            const struct shape *before = begun ? NULL : kept->shapes[BEFORE];
+            if (!before || !equal_event(before, &at, end, &event, &same, &text, &bytes)) return 0;
         }
     }
     kept->stage = begun ? RUNNING : PRELUDE, kept->lot.begun += begun, kept->lot.same = same;
