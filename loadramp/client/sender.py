@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from asyncio_throttle.throttler import Throttler
@@ -116,6 +117,8 @@ class Sender:
     _thinking: set[asyncio.Task[None]] = field(default_factory=set)
     """Sessions between an answer and the next turn."""
     _paces: list[_Pace] = field(default_factory=list)
+    _next_s: float = inf
+    """When the first request of any of them is due."""
     _pacers: set[asyncio.Task[None]] = field(default_factory=set)
     _throttle: Throttler | None = None
 
@@ -183,6 +186,7 @@ class Sender:
             self._users = 0
             self._paces.append(pace)
             while (ask := pace.first()) is not None:
+                self._next_s = min(self._next_s, self.t0_s + ask.arrival.due_s)
                 await timer.until(self.t0_s + ask.arrival.due_s)
                 self.launch_due()
         finally:
@@ -193,9 +197,14 @@ class Sender:
     def launch_due(self) -> None:
         """Send what is due. Called between any two pieces of work too, so that it never waits for several."""
         now_s = self.clock() + _SLACK_S
+        if now_s < self._next_s:  # as nearly always
+            return
+        self._next_s = inf
         for pace in self._paces:
             while (ask := pace.first()) is not None and self.t0_s + ask.arrival.due_s <= now_s:
                 self._launch(pace.take())
+            if ask is not None:
+                self._next_s = min(self._next_s, self.t0_s + ask.arrival.due_s)
 
     def _prepared(self, plan: Iterable[Arrival]) -> Iterator[deque[_Ask]]:
         """The requests of ``plan``, built before they are due, so that building is not lag: several in a row while
