@@ -241,15 +241,17 @@ def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
         return _ramp(read, scenarios.Options(base_url=base_url, out=out), as_json, quiet)
 
 
-def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
+def selfcheck(*, seconds: float, workers: int, as_json: bool, quiet: bool) -> int:
     """Measure how much load this machine can generate.
 
     Sends load to a null server on loopback and reports how punctually requests leave, how much CPU time a token costs,
     and how many tokens a second one worker can time. The result is stored and copied into run.json of later runs.
+    --workers shows how many tokens a second several can time together; that is not stored.
 
     \b
     Examples:
       loadramp selfcheck --seconds 10
+      loadramp selfcheck --workers 4
     """
     import asyncio
     from dataclasses import asdict
@@ -258,8 +260,10 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
     from loadramp.runner import selfcheck as client_capacity
 
     with watching(quiet) as (say, _):
-        result = asyncio.run(client_capacity.selfcheck(seconds, say))
+        result = asyncio.run(client_capacity.selfcheck(seconds, say, workers))
     click.echo(strict_json(asdict(result)) if as_json else result.words())
+    if workers > 1:
+        return 0
     try:
         client_capacity.LAST.keep(result)
     except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
@@ -308,6 +312,7 @@ def _ask(scenario: Scenario, options: Options) -> None:
 def _commands() -> list[click.Command]:
     run_dir = click.Argument(["run_dir"], type=PATH)
     seconds = option("--seconds", "Seconds to measure at each level.", type=click.FloatRange(2.0, 60.0), default=4.0)
+    workers = option("--workers", "Processes that share the tokens.", type=click.IntRange(min=1), default=1)
     return [
         command(run, scenario_argument(), *target_options(), *scenario_options(), *run_options(), *output_options()),
         command(plan, scenario_argument(), *target_options()[:2], *scenario_options(), *output_options()),
@@ -315,7 +320,7 @@ def _commands() -> list[click.Command]:
         command(report, run_dir, *output_options()),
         command(simulate, *_simulate_options()),
         command(demo, out_option(), *output_options()),
-        command(selfcheck, seconds, *output_options()),
+        command(selfcheck, seconds, workers, *output_options()),
         *first_steps.commands(),
         *after_run.commands(),
         *(command for feature in FEATURES.values() if feature.commands for command in reach(feature.commands)()),

@@ -1,7 +1,8 @@
 """How much load can THIS machine send and time? The measuring client against the null server, level by level.
 
 Three answers: how late requests leave (pacing), what a token costs, and the highest rate of tokens at which one worker
-still passes the rules that make a step void. The last result is kept for the machine and goes into run.json.
+(or several) still pass the rules that make a step void. The last result of one is kept for the machine and goes into
+run.json.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from loadramp import __version__
 from loadramp.analysis.checks.validity import cpu_ratio, loop_lag_p99_s, pacing_lag_s, void_reasons
 from loadramp.analysis.quantiles import quantile
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.fleet import Orders, raise_file_limit
+from loadramp.client.fleet import Orders, raise_file_limit, worker_count
 from loadramp.client.http import c_reader
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.client.workers import LocalFleet
@@ -40,7 +41,7 @@ SLOPE_TOKENS = (5, 105)
 SLOPE_RPS = 50.0
 LEVEL_TOKENS = 50
 LEVELS_PER_S = (2_500.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0)
-"""Rates of tokens to try, one after the other, until one is void."""
+"""Rates of tokens to try for each worker, one after the other, until one is void."""
 WARMUP_S = 1.2
 
 Say = Callable[[str], None]
@@ -48,7 +49,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True, frozen=True)
 class LoadLevel:
-    """One rate as one worker delivered it: seconds, shares of a core, tokens a second."""
+    """One rate as the workers delivered it: seconds, shares of a core, tokens a second."""
 
     step: Step
     due: Table
@@ -58,7 +59,16 @@ class LoadLevel:
 
     @property
     def tokens_per_s(self) -> float:
-        return sum(s.tokens for s in self.samples) / max(len(self.samples), 1)
+        workers = len({s.worker for s in self.samples})
+        return workers * sum(s.tokens for s in self.samples) / max(len(self.samples), 1)
+
+    @property
+    def streams(self) -> int:
+        """The most that were open at once."""
+        most: dict[int, int] = {}
+        for s in self.samples:
+            most[s.worker] = max(most.get(s.worker, 0), s.in_flight)
+        return sum(most.values())
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,11 +84,12 @@ class PacingLevel:
 
 @dataclass(slots=True, frozen=True)
 class TokenLevel:
-    """What one worker did at one rate of tokens, and why that is void; empty: it held."""
+    """What the workers did at one rate of tokens, and why that is void; empty: it held."""
 
     tokens_per_s: float
     streams: int
     cpu_ratio: float
+    """Of the busiest worker."""
     loop_lag_p99_s: float
     void: Sequence[str] = ()
 
@@ -101,6 +112,8 @@ class ClientCapacity:
     limit: str | None
     """Why the level after the last that held did not; None: no limit was met."""
     open_files: int
+    workers: int = 1
+    """Of ``levels``, ``most_tokens_per_s`` and ``most_streams``; all else is of one."""
 
     def words(self) -> str:
         """The result in a sentence or two."""
@@ -108,7 +121,8 @@ class ClientCapacity:
         if self.most_tokens_per_s is None:
             return f"not even {LEVELS_PER_S[0]:.0f} tokens/s could be timed here ({cost}): {self.limit}"
         streams = plural(self.most_streams or 0, "stream")
-        most = f"One worker here times {self.most_tokens_per_s:.0f} tokens/s in {streams}; {cost}."
+        who = "One worker here times" if self.workers == 1 else f"{plural(self.workers, 'worker')} here time"
+        most = f"{who} {self.most_tokens_per_s:.0f} tokens/s in {streams}; {cost}."
         return f"{most} Beyond that: {self.limit}" if self.limit else f"{most} No limit was met."
 
 
@@ -141,14 +155,16 @@ class Bench:
         return LoadLevel(step, due, inside, tuple(void_reasons(step, table, self._samples)))
 
 
-async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> ClientCapacity:
-    """Measure this machine; takes about ``12 * seconds`` plus 20.
+async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None, workers: int = 1) -> ClientCapacity:
+    """Measure this machine; takes about ``12 * seconds`` plus 20. ``workers`` share the rates of tokens.
 
     Raises:
+        ScenarioError: so many workers cannot run here.
         CannotMeasure: the null server or a worker did not start.
     """
     from loadramp.simulator.practise import null_server  # `run` reads the last result, and needs no server
 
+    workers = worker_count(workers)
     with null_server() as url:
         async with _bench(url, 1, seconds) as bench:
             pacing = [_pacing(await bench.level(rate), say) for rate in PACING_RPS]
@@ -160,8 +176,8 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> ClientCa
         reader: Literal["c", "python"] = "python" if c_reader.LOADED is None else "c"
         how = "in C" if reader == "c" else "in Python: there was no C compiler at installation"
         say(f"a token costs {per_token_s * 1e6:.1f} us of CPU, all in: receive, parse, record, write (read {how})")
-        async with _bench(url, LEVEL_TOKENS, seconds) as bench:
-            levels = await _climb(bench, say)
+        async with _bench(url, LEVEL_TOKENS, seconds, workers) as bench:
+            levels = await _climb(bench, say, workers)
     held = [level for level in levels if not level.void]
     return ClientCapacity(
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -176,6 +192,7 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> ClientCa
         most_streams=max((level.streams for level in held), default=None),
         limit=next((reason for level in levels for reason in level.void), None),
         open_files=raise_file_limit(None),
+        workers=workers,
     )
 
 
@@ -203,13 +220,13 @@ def noted() -> SelfcheckInfo | None:
 
 
 @asynccontextmanager
-async def _bench(url: str, tokens: int, seconds: float) -> AsyncIterator[Bench]:
+async def _bench(url: str, tokens: int, seconds: float, workers: int = 1) -> AsyncIterator[Bench]:
     scenario = load(f'[target]\nbase_url = "{url}"\n[prompts]\nkind = "fixed"\noutput_tokens = {tokens}\n')
     orders = Orders(
         scenario, endpoint_of(scenario.target, {}), "null", OPTIONAL_FIELDS, Calibration(), 0, time.monotonic()
     )
     with tempfile.TemporaryDirectory() as folder:
-        fleet = LocalFleet(orders, lambda index: Path(folder, f"records-{index}"), 1)
+        fleet = LocalFleet(orders, lambda index: Path(folder, f"records-{index}"), workers)
         await fleet.start()
         try:
             yield Bench(fleet, Path(folder), seconds)
@@ -227,13 +244,13 @@ def _pacing(level: LoadLevel, say: Say) -> PacingLevel:
     return PacingLevel(rate_rps, len(level.due), p50, p99, most)
 
 
-async def _climb(bench: Bench, say: Say) -> list[TokenLevel]:
+async def _climb(bench: Bench, say: Say, workers: int) -> list[TokenLevel]:
     levels: list[TokenLevel] = []
     for asked in LEVELS_PER_S:
-        load = await bench.level(asked / LEVEL_TOKENS)
+        load = await bench.level(workers * asked / LEVEL_TOKENS)
         level = TokenLevel(
             load.tokens_per_s,
-            max((s.in_flight for s in load.samples), default=0),
+            load.streams,
             cpu_ratio(load.samples),
             loop_lag_p99_s(load.samples),
             void_lines(load.void),

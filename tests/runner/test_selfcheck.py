@@ -76,7 +76,7 @@ def test_a_machine_is_measured_and_the_result_kept(
             return LoadLevel(Step(0, rate_rps=rate_rps), Table.of(due), (sample, sample), over)
 
     @asynccontextmanager
-    async def bench(url: str, tokens: int, seconds: float) -> AsyncIterator[Worker]:
+    async def bench(url: str, tokens: int, seconds: float, workers: int = 1) -> AsyncIterator[Worker]:
         assert (url, seconds) == ("http://null", 2.0)
         yield Worker(tokens)
 
@@ -156,12 +156,47 @@ def test_the_words_say_what_one_worker_takes() -> None:
         .words()
         .endswith("Beyond that: a client process used 80 % of a core")
     )
+    several = capacity(workers=4, most_tokens_per_s=240_000.0, most_streams=4800)
+    assert several.words().startswith("4 workers here time 240000 tokens/s in 4,800 streams; 12.3 us of CPU a token.")
     none = capacity(most_tokens_per_s=None, limit="too slow")
     assert none.words() == "not even 2500 tokens/s could be timed here (12.3 us of CPU a token): too slow"
 
 
+def test_several_workers_are_measured_together_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [
+        ClientSample(t_s, worker, tokens=1000 * (1 + worker), in_flight=20 + worker + int(t_s))
+        for worker in (0, 1)
+        for t_s in (1.0, 2.0)
+    ]
+    level = LoadLevel(Step(0, rate_rps=60.0), Table.of([]), tuple(samples), ())
+    assert (level.tokens_per_s, level.streams) == (3000.0, 45)
+    asked: list[tuple[int, float]] = []
+
+    @dataclass
+    class Workers:
+        count: int
+
+        async def level(self, rate_rps: float) -> LoadLevel:
+            asked.append((self.count, rate_rps))
+            over = (Void("too slow"),) if len(asked) > 6 else ()
+            return replace(level, void=over)
+
+    @asynccontextmanager
+    async def bench(url: str, tokens: int, seconds: float, workers: int = 1) -> AsyncIterator[Workers]:
+        yield Workers(workers)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(practise, "null_server", lambda: nullcontext("http://null"))
+    monkeypatch.setattr(selfcheck, "_bench", bench)
+    done = CliRunner().invoke(cli, ["selfcheck", "--workers", "2", "--json", "--quiet"], catch_exceptions=False)
+    result = json.loads(done.stdout)
+    assert asked[5:] == [(2, 100.0), (2, 200.0)]
+    assert (result["workers"], result["most_tokens_per_s"], result["limit"]) == (2, 3000.0, "too slow")
+    assert selfcheck.stored() is None
+
+
 def test_a_measure_that_cannot_be_kept_is_printed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def measured(seconds: float, say: object) -> ClientCapacity:
+    async def measured(seconds: float, say: object, workers: int) -> ClientCapacity:
         return capacity(most_tokens_per_s=5000.0, most_streams=100)
 
     (tmp_path / "file").write_text("no directory")
