@@ -32,7 +32,7 @@ from loadramp.record.table import Run
 from loadramp.runner.assess import measured
 from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
-from loadramp.units import agreed, count, percent, plural
+from loadramp.units import agreed, count, counted, percent, plural
 from loadramp.workload.schedule import session_sample
 
 ARMS = ("baseline", "candidate")
@@ -214,8 +214,9 @@ def unlike_prompts(baseline: Run, candidate: Run) -> list[str]:
         return out
     if abs(log(prompts[1] / prompts[0])) > UNLIKE_RATIO:
         out.append(
-            f"The same prompts are {count(prompts[0])} tokens each to the baseline and {count(prompts[1])} to the "
-            "candidate: another tokenizer or chat template; latencies include the difference."
+            f"The same prompts are {counted(count(prompts[0]), 'token')} each to the baseline and "
+            f"{count(prompts[1])} to the candidate: another tokenizer or chat template; latencies "
+            "include the difference."
         )
     reused = [float(table.cached_tokens.mean()) / tokens for table, tokens in zip(tables, prompts, strict=True)]
     if abs(reused[1] - reused[0]) > UNLIKE_RATIO:

@@ -11,6 +11,7 @@ from loadramp.metrics.fetch import FetchFailed, address_of
 from loadramp.metrics.scraper import full_url
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Scenario
+from loadramp.units import plural
 from loadramp.workload.preview import MOST_STEPS
 
 LONG_S = {"ttft": 60.0, "sent_ttft": 60.0, "itl": 2.0, "gap": 2.0, "tpot": 2.0, "e2e": 600.0}
@@ -31,7 +32,7 @@ def check_input(scenario: Scenario) -> None:
         raise ScenarioError("name: expected a name; got ''. Without the key it is the name of the file")
     factor = scenario.ramp.option("factor") if scenario.ramp.kind in BY_FACTOR else LEAST_FACTOR
     if factor < LEAST_FACTOR:
-        why = f"rates that are closer cannot be told apart; up to {_count(scenario):,} steps would be sent"
+        why = f"rates that are closer cannot be told apart; up to {plural(_count(scenario), 'step')} would be sent"
         raise ScenarioError(f"[ramp] factor: expected at least {LEAST_FACTOR:g}; got {factor!r} ({why})")
     _check_addresses(scenario)
 
@@ -77,7 +78,9 @@ def _steps(scenario: Scenario) -> list[str]:
     if steps <= MOST_STEPS:
         return []
     between = f"from {ramp.option('start_rps'):g} to {ramp.option('max_rps'):g} req/s"
-    return [f"[ramp] factor = {ramp.option('factor'):g}: up to {steps:,} steps {between}; a plan lists {MOST_STEPS}"]
+    return [
+        f"[ramp] factor = {ramp.option('factor'):g}: up to {plural(steps, 'step')} {between}; a plan lists {MOST_STEPS}"
+    ]
 
 
 def _count(scenario: Scenario) -> int:
