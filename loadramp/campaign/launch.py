@@ -138,15 +138,16 @@ def opened(
     rollback_of = evidence_of("rollback") if canary is not None else None
     rollback = None if rollback_of is None else rollback_of(canary)
     source, overrides = endpoint.redact(base.source), [endpoint.redact(override) for override in base.overrides]
+    asked = " ".join([endpoint.url, *([f"(model {endpoint.redact(base.target.model)})"] if base.target.model else [])])
     if resumed is None:
         words = [endpoint.redact(word) for word in argv]
         state = CampaignState(
             name=base.name, loadramp=__version__, argv=words, overrides=overrides, model_max_context=longest,
-            rehearsal=rehearsal, rollback=rollback,
+            rehearsal=rehearsal, rollback=rollback, endpoint=asked,
         )  # fmt: skip
         path = begin(out, state, source)
     else:
-        path, state = resumed, resume(resumed, source, overrides)
+        path, state = resumed, resume(resumed, source, overrides, asked)
         if rollback is not None:
             state.rollback = rollback
             save_state(path, state)

@@ -15,6 +15,7 @@ from loadramp.record import state_file
 from loadramp.record.preparation import Rollback
 from loadramp.record.run_directory import RunDir, safe_name
 from loadramp.record.state_file import check_same, write_state
+from loadramp.registry import ScenarioError
 
 CAMPAIGN = "campaign.json"
 
@@ -43,6 +44,8 @@ class CampaignState(msgspec.Struct, kw_only=True, omit_defaults=True):
     loadramp: str = ""
     argv: list[str] = []
     overrides: list[str] = []
+    endpoint: str = ""
+    """Its address, and the model that was asked for by name."""
     model_max_context: int | None = None
     """Longest context of the model itself."""
     rehearsal: bool = False
@@ -84,14 +87,18 @@ def save_state(path: Path, state: CampaignState) -> None:
     write_state(path, CAMPAIGN, state.document())
 
 
-def resume(path: Path, source: str, overrides: Sequence[str]) -> CampaignState:
+def resume(path: Path, source: str, overrides: Sequence[str], endpoint: str = "") -> CampaignState:
     """The state of the campaign in ``path``.
 
     Raises:
-        ScenarioError: it is none, or its scenario was another one.
+        ScenarioError: it is none, or its scenario or endpoint was another one.
     """
     state = read_state(path)
     check_same(path, source, overrides, state.overrides)
+    if state.endpoint and endpoint != state.endpoint:
+        raise ScenarioError(
+            f"{path}: was begun against {state.endpoint}; got {endpoint}: phases of two endpoints make no scorecard"
+        )
     return state
 
 

@@ -240,6 +240,14 @@ def prepared(scenario_path: Path, ask: TuneOptions) -> tuple[Scenario, TuneState
     base = scenarios.with_target(scenarios.read_scenario(scenario_path, options.overrides), options)
     if ask.resume is not None:
         state = states.resumed(ask.resume, base.source, options.overrides)
+        redact = endpoint_of(base.target).redact if options.base_url else str
+        for option, now, then in (
+            ("--server", redact(without_secrets(ask.server)) if ask.server else "", state.server),
+            ("--switch-command", ask.switch_command, state.switch_command),
+            ("--try", list(ask.tries), state.tries),
+        ):
+            if now and now != then:
+                raise ScenarioError(f"{ask.resume}: was begun with {option} {then or 'not given'}; got {now}")
         server = ask.server or state.server
         if HIDDEN in server:
             raise ScenarioError(f"{ask.resume}: --server is needed again: what it hides was not kept")

@@ -13,7 +13,7 @@ from campaign_in_memory import rehearse_in_memory
 
 from loadramp.campaign.assess import exit_code, write_campaign
 from loadramp.campaign.state import CAMPAIGN as CAMPAIGN_FILE
-from loadramp.campaign.state import read_state, resume
+from loadramp.campaign.state import CampaignState, read_state, resume, save_state
 from loadramp.campaign.text import CampaignView
 from loadramp.record.run_directory import RunDir
 from loadramp.registry import ScenarioError
@@ -255,6 +255,10 @@ def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: 
         resume(path, text + "\n", [])
     with pytest.raises(ScenarioError, match="was begun with no --set"):
         resume(path, text, ["seed=9"])
+    save_state(path, CampaignState(name=state.name, phases=state.phases, endpoint="http://a/v1"))
+    with pytest.raises(ScenarioError, match=r"was begun against http://a/v1; got http://b/v1: phases of two endpoints"):
+        resume(path, text, [], "http://b/v1")
+    save_state(path, state)
     finished, code = rehearse_in_memory(text, tmp_path, SMALL, resumed=path, sent=sent)
     assert (code, sent) == (0, ["sustained"])
     told = read_state(path).phases["sustained"]

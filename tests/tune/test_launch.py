@@ -201,6 +201,15 @@ def test_a_tuning_is_resumed_only_as_it_was_begun(scenario: Path, tmp_path: Path
     path = Path(found.path)
     with pytest.raises(ScenarioError, match=r"was begun with --set tune\.max_hours=0\.001; give the same again"):
         go(scenario, TuneOptions(options(tmp_path, "ramp.start_rps=2"), resume=path))
+    for other, said in (
+        (TuneOptions(options(tmp_path), SERVER + " --model b", resume=path), "was begun with --server"),
+        (
+            TuneOptions(options(tmp_path), tries=["--parallel 4"], resume=path),
+            r"was begun with --try \['--parallel 8'\]",
+        ),
+    ):
+        with pytest.raises(ScenarioError, match=said):
+            go(scenario, other)
     with pytest.raises(ScenarioError, match=r"no tune\.json here"):
         go(scenario, TuneOptions(options(tmp_path), resume=tmp_path))
 
