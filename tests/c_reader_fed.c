@@ -136,7 +136,7 @@ static void take(struct gather *gather, int fd, long connection) {
         }
         if (lot->starts[i] && (lot->starts[i] < at || lot->data[lot->starts[i]] != '{')) abort();
         if (lot->starts[i] && lot->data[lot->ends[i] - 5] != '}') abort();
-        at = lot->ends[i], plain += lot->starts[i] > 0;
+        at = lot->ends[i], plain += lot->starts[i] && i >= lot->opening;
         if (lot->starts[i]) last = i;
     }
     if (plain != lot->plain || (!kept->patient && plain < lot->reads - 1)) abort();

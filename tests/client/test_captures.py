@@ -2,12 +2,16 @@
 
 import csv
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from mutated_replies import Mutated
 from real_replies import CAPTURES, DATA, reads_of
+from reply_invariants import Fed, apart, in_c, in_python, ways_in_c
 
 from loadramp.analysis.checks.answer_checks import burst_share
+from loadramp.client.http import c_reader
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.table import Table
@@ -29,6 +33,55 @@ def replay(capture: dict[str, Any], reads: list[tuple[bytes, float]] | None = No
     else:
         exchange.fail("client", "cut off by the client", end_s)
     return exchange.finish()
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+    one = Fed(tmp_path_factory.mktemp("fed"))
+    yield one
+    one.close()
+
+
+@pytest.mark.skipif(c_reader.LOADED is None, reason="the reader in C was not built")
+def test_the_reader_in_c_makes_the_same_records_of_real_replies(fed: Fed) -> None:
+    for name, capture in CAPTURES.items():
+        reads = [data for data, _ in reads_of(capture)]
+        one = Mutated(name, "0", b"".join(reads), "eof", capture["stream"], True, None, 0)
+        expected = in_python(one, reads, 0.5)
+        assert [apart(expected, record) for record in ways_in_c(fed, one, reads, 0.5)] == [[], [], []], name
+
+
+@pytest.mark.skipif(c_reader.LOADED is None, reason="the reader in C was not built")
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [
+        ("vllm/chat_stream_basic", [4, 4, 1]),
+        ("vllm/chat_stream_continuous_usage", [3, 3, 1]),
+        ("vllm/chat_stream_ignore_eos_min_tokens", [3, 3, 1]),
+        ("vllm/completions_stream_include_usage", [5, 5, 2]),
+        ("llama-server/chat_stream_basic", [4, 4, 2]),
+        ("transformers/chat_stream_basic", [5, 5, 2]),
+        ("vllm/tool_named_stream", [10, 10, 10]),
+    ],
+)
+def test_so_often_python_looks_at_a_real_reply(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch, name: str, looks: list[int]
+) -> None:
+    """At once; patiently; and patiently where a reply has begun so before: then, when it ends."""
+    capture, read = CAPTURES[name], Fed.read
+    reads = [data for data, _ in reads_of(capture)]
+    one = Mutated(name, "0", b"".join(reads), "eof", True, True, None, 0)
+    fed.forget()
+    found = []
+    for patient in (False, True, True):
+        dues: list[bool] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                Fed, "read", lambda self, data, t_s, dues=dues: dues.append(read(self, data, t_s)) or dues[-1]
+            )
+            in_c(fed, one, reads, 0.5, patient)
+        found.append(dues.count(True))
+    assert found == looks
 
 
 def without_times(record: Record) -> dict[str, Any]:

@@ -77,7 +77,7 @@ struct shape { /* one for all sockets that have it: it stays in the processor's 
     struct shape *next;
 };
 
-enum which { EVENT, REPLY_HEAD, BEFORE }; /* a shape of an event of the answer; of a head; of an event before the answer */
+enum which { EVENT, REPLY_HEAD, BEFORE }; /* a shape of an event of the answer; of a head; of a chunk before the answer */
 
 enum stage { ANY, HEAD, PRELUDE, RUNNING }; /* what the next read is expected to be; ANY: only Python can tell */
 
@@ -86,7 +86,7 @@ struct lot {
     int32_t kernel, late;           /* some read was stamped by the kernel; so many were read late */
     int32_t over, error;            /* the other end has closed; with an error, its errno */
     int32_t text, text_end, used;   /* in data, of the texts (JSON strings, a line each): begin, end; of everything */
-    int32_t same, begun, plain;     /* SAME of the events, -1: none; events in the opening; plain reads */
+    int32_t same, begun, plain;     /* SAME of the events, -1: none; events in the opening; plain reads behind it */
     int32_t starts[LOT_READS], ends[LOT_READS]; /* in data: of a plain read's JSON (else 0), and of a read */
     double stamps_s[LOT_READS];
     struct event events[LOT_EVENTS + READ_EVENTS];
@@ -349,7 +349,9 @@ static int opens(struct kept *kept, const char *data, int length) {
         } else {
             at = from;
             const struct shape *before = begun ? NULL : kept->shapes[BEFORE];
+            event.characters = 0;
             if (!before || !equal_event(before, &at, end, &event, &same, &text, &bytes)) return 0;
+            begun += event.characters > 0;
         }
     }
     kept->stage = begun ? RUNNING : PRELUDE, kept->lot.begun += begun, kept->lot.same = same;
@@ -367,7 +369,7 @@ static void keep(struct kept *kept, const char *data, int length, double stamp_s
     lot->starts[lot->reads] = start ? lot->used + start : 0;
     lot->used += length;
     lot->ends[lot->reads++] = lot->used;
-    lot->opening += opening, lot->plain += start > 0;
+    lot->opening += opening, lot->plain += start && !opening;
 }
 
 /* Nothing more can be kept, or the other end has closed. */
@@ -379,8 +381,8 @@ static int is_full(const struct kept *kept) {
 /* There is something to give back. */
 static int is_due(const struct kept *kept) {
     const struct lot *lot = &kept->lot;
-    if (kept->patient) return lot->reads > lot->opening || is_full(kept);
-    return is_full(kept) || lot->plain < lot->reads || lot->reads >= kept->most_reads || (lot->noted && lot->reads);
+    int others = lot->reads - lot->opening;
+    return is_full(kept) || lot->plain < others || others >= kept->most_reads || (lot->noted && others);
 }
 
 /* Reads the socket once, if there is room. */

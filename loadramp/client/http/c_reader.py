@@ -161,8 +161,8 @@ class KeptReads:
         if noted_n:
             begins[opening_n] = text_end
         first_other = reads
-        if plain < reads:
-            first_other = next(n for n, start in enumerate([*starts, 0]) if n >= opening_n and not start)
+        if opening_n + plain < reads:
+            first_other = next(n for n, start in enumerate(starts) if n >= opening_n and not start)
         if first_other > opening_n:
             begin = begins[opening_n]
             data = self._reader.data(begin, ends[first_other - 1])

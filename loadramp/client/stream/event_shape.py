@@ -5,6 +5,7 @@ event is parsed once more with other values in all these places, and must say th
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -22,13 +23,16 @@ _HOLES = re.compile(
     rb'"(content|text|id|obfuscation|created|total_tokens|prompt_tokens|completion_tokens)": *+'
     rb'(?:("(?:[^"\\]++|\\.)*+")|(\d++)(?=[,}]))'
 )
-_STRINGS: dict[bytes, Hole] = {b"content": "text", b"text": "text", b"id": "string", b"obfuscation": "string"}
-_NUMBERS: dict[bytes, Hole] = {
-    b"completion_tokens": "count",
-    b"prompt_tokens": "same",
+_BEFORE_ANSWER: dict[bytes, Hole] = {
+    b"id": "string",
+    b"obfuscation": "string",
     b"created": "number",
     b"total_tokens": "number",
+    b"completion_tokens": "number",  # none so far
+    b"prompt_tokens": "same",
 }
+_IN_ANSWER: dict[bytes, Hole] = {**_BEFORE_ANSWER, b"content": "text", b"text": "text"}
+_ALL: dict[bytes, Hole] = {**_IN_ANSWER, b"completion_tokens": "count"}
 _PROBE_TEXT, _PROBE_TOKENS, _PROBE_PROMPT = "an other text", 1_234_567, 2_345_678
 _PROBES: dict[Hole, bytes] = {
     "text": b'"an other text"',
@@ -37,7 +41,7 @@ _PROBES: dict[Hole, bytes] = {
     "count": b"1234567",
     "same": b"2345678",
 }
-_CHUNK = re.compile(rb"([0-9a-fA-F]{1,6})\r\ndata: ([^\r\n]*+)\n\n\r\n")
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,6})\r\ndata: ([^\r]*)\n\n\r\n")
 _HEADER = re.compile(rb"([A-Za-z0-9-]+): ([^\r\n]*)")
 _DECISIVE = frozenset(
     {
@@ -82,7 +86,7 @@ class NotedEvents:
 
 
 class Opening(NamedTuple):
-    """How a reply begins: its head, and the event that comes before the answer (empty: none)."""
+    """How a reply begins: its head, and the chunk before the answer, or with its first event in it (empty: none)."""
 
     head: Parts
     prelude: Parts
@@ -97,14 +101,17 @@ def opening_of(begin: bytes) -> Opening | None:
     head, blank, body = begin.partition(b"\r\n\r\n")
     prelude: Parts = ()
     while blank and (found := _CHUNK.match(body)) is not None and int(found[1], 16) == len(found[2]) + 8:
-        parts = _parts_of(found[2], texts=False)
-        if plain_event(found[2]) is not None:
-            head_parts = _head_parts(head)
-            fits = all(map(_fits, (head_parts, prelude)))
-            return Opening(head_parts, prelude) if fits else None
-        if prelude and prelude != parts:
-            return None
-        prelude, body = parts, body[found.end() :]
+        before, _, last = found[2].rpartition(b"\n\ndata: ")
+        begun = plain_event(last) is not None
+        if before or not begun:
+            parts = _parts_of(found[2], _IN_ANSWER if begun else _BEFORE_ANSWER)
+            if prelude and prelude != parts:
+                return None
+            prelude = parts
+        if begun:
+            opening = Opening(_head_parts(head), prelude)
+            return opening if all(map(_fits, opening)) else None
+        body = body[found.end() :]
     return None
 
 
@@ -125,13 +132,13 @@ def shape_of(payload: bytes, known: dict[Parts, Shape]) -> Shape | None:
     return shape
 
 
-def _parts_of(payload: bytes, *, texts: bool = True) -> Parts:
-    """``texts``: they may be others."""
+def _parts_of(payload: bytes, holes: Mapping[bytes, Hole] = _ALL) -> Parts:
+    """``holes``: what may differ, by its key."""
     parts: list[tuple[bytes, Hole]] = []
     begin, before = 0, b"\r\ndata: "
     for found in _HOLES.finditer(payload):
-        hole = (_STRINGS if found[2] else _NUMBERS).get(found[1])
-        if hole is not None and (texts or hole != "text"):
+        hole = holes.get(found[1])
+        if hole is not None and (hole in {"text", "string"}) == bool(found[2]):
             at, end = found.span(2 if found[2] else 3)
             parts.append((before + payload[begin:at], hole))
             begin, before = end, b""
