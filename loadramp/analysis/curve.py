@@ -70,7 +70,7 @@ def fold(
     load_rps = offered_load.load_of_step(row, window.due.due_s, share=share, gap_cv=gap_cv)
     row = replace(row, load_rps=load_rps, void=tuple(void))
     if not streamed:
-        row = latency.without_stream(row)
+        row = replace(latency.without_stream(row), began_with_backlog=False)  # who waits and who is served: not known
     return latency.without_gaps(row) if row.token_source == ENDS else row
 
 

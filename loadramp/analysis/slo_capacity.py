@@ -3,6 +3,8 @@
 A latency that rises with the rate is what queues do; noise that breaks it is pooled away before the limit is crossed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
@@ -17,7 +19,7 @@ from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.overload import Climb, climb
 from loadramp.analysis.quantiles import needed, quantile_name
 from loadramp.record.row import SHORT_NAMES, Row
-from loadramp.record.table import Floats
+from loadramp.record.table import Bools, Floats
 from loadramp.record.types import EVENTS, Estimate, EstimateStatus
 from loadramp.scenario.scenario import Slo
 from loadramp.units import plural
@@ -34,6 +36,16 @@ class LimitCurve:
     highs: Floats
     weights: Floats
     limit: float
+    surely_met: Bools
+    """Rates at which the limit is met beyond doubt."""
+
+    def without_refuted(self) -> LimitCurve:
+        """Without the rates at which the limit was missed beyond doubt though a higher one meets it beyond doubt: what
+        missed it there is not the rate (a restart, a slow minute)."""
+        met_above = np.append(np.logical_or.accumulate(self.surely_met[::-1])[::-1][1:], False)
+        keep = ~((self.lows > self.limit) & met_above)
+        columns = {name: getattr(self, name)[keep] for name in ("rates", "values", "lows", "highs", "weights")}
+        return replace(self, surely_met=self.surely_met[keep], **columns)
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,7 +83,7 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
         return _none("not_measurable", "every request failed")
     lines = _lines(climbed, slo)
     lowest_rps = load_of(climbed.rows[0])
-    crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
+    crossings = [_since(cross(line.without_refuted()), line, lowest_rps) for line in lines if len(line.rates)]
     top = ceiling(rows)
     if top.known_rps is not None:
         crossings.append(Crossing("ceiling", top.known_rps, top.low_rps, top.high_rps, top.status == "below_range"))
@@ -218,7 +230,7 @@ def _latency(climbed: Climb, metric: str, limit_s: float, q: float) -> LimitCurv
     lows, highs = values - spreads, values + spreads
     rates = np.array([load_of(row) for row, _ in known], dtype=np.float64)
     weights = np.array([row.requests for row, _ in known], dtype=np.float64)
-    return LimitCurve(metric, rates, values, lows, highs, weights, log(limit_s))
+    return LimitCurve(metric, rates, values, lows, highs, weights, log(limit_s), highs < log(limit_s))
 
 
 def _value(row: Row, metric: str, q: float) -> float | None:
@@ -262,10 +274,10 @@ def _share(
     k = np.rint(values * n)
     lows = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, 0.025), 0.0)
     highs = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 1), 0.975), 1.0)
+    rates = np.array([load_of(row) for row, _ in known], dtype=np.float64)
+    met = highs < limit
     highs = np.where(k == 0, 0.0, highs)  # no failure seen is not held against the rate
-    return LimitCurve(
-        name, np.array([load_of(row) for row, _ in known], dtype=np.float64), values, lows, highs, n, limit
-    )
+    return LimitCurve(name, rates, values, lows, highs, n, limit, met)
 
 
 def _answer(
@@ -303,7 +315,10 @@ def _answer(
         words_ = f"every limit is met up to {top:.3g} req/s"
         if top < load_of(climbed.rows[-1]):
             words_ += f"; no step above it has the {plural(needed(q), 'request')} for {_limit(shown.name, limits, q)}"
-        return Estimate("not_found_up_to", top, top, None, "slo_capacity", words_)
+        sure = min(top, *(0.0 if crossing.low is None else crossing.low for crossing in crossings))
+        if sure < top:
+            words_ += f", beyond doubt {f'up to {sure:.3g} req/s' if sure else 'at none of them'}"
+        return Estimate("not_found_up_to", top, sure, None, "slo_capacity", words_)
     if first.name in guessed:
         certain = [c.high for c in crossings if c.name not in guessed and not c.beyond and c.high is not None]
         met = f"{_limit(first.name, limits, q)} is met up to {first.rate:.3g} req/s"

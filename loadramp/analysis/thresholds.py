@@ -333,9 +333,8 @@ def _of_estimate(run: Run, name: str) -> Known:
         held = estimate.sustained_rps
         return Known(held, held, held, "" if held else "no soak was quiet")
     if estimate.status == "not_found_up_to":
-        return Known(
-            estimate.rate_rps, estimate.rate_rps, None, f"not found up to {estimate.rate_rps or 0.0:.3g} req/s"
-        )
+        low = estimate.rate_rps if estimate.low_rps is None else estimate.low_rps
+        return Known(estimate.rate_rps, low, None, f"not found up to {estimate.rate_rps or 0.0:.3g} req/s")
     if estimate.status == "not_measurable":
         return Known(None, None, None, estimate.reason)
     low = 0.0 if estimate.status == "below_range" and estimate.low_rps is None else estimate.low_rps

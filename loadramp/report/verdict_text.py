@@ -143,7 +143,10 @@ def slo(run: Run) -> Phrase | None:
     if estimate.status == "not_found_up_to" and rate:
         if missed:
             return Phrase(f"The service level ({wanted}) held at {rate} req/s{but}.", "warn", minor=True)
-        return Phrase(f"The service level ({wanted}) held at every rate up to {rate} req/s.", minor=True)
+        low = estimate.low_rps
+        doubt = f", beyond doubt {f'up to {sig(low)}' if low else 'at none of them'}" if low is not None else ""
+        doubt = doubt if low is not None and low < (estimate.rate_rps or 0.0) else ""
+        return Phrase(f"The service level ({wanted}) held at every rate up to {rate} req/s{doubt}.", minor=True)
     if estimate.status == "below_range":
         return Phrase(f"The service level ({wanted}) is missed already at the lowest rate{binds}.", "bad", minor=True)
     return Phrase(f"Whether the service level ({wanted}) holds is open{_because(estimate)}.", "warn", minor=True)

@@ -78,6 +78,34 @@ def test_a_limit_that_no_rate_shows_to_be_reached_has_no_capacity() -> None:
     )
 
 
+def failed(shares: list[tuple[int, int]]) -> list[Row]:
+    """Rows at 4, 8, 16, ... req/s of which so many of so many requests failed, without overload."""
+    return [
+        row(4.0 * 2**i, requests=n, ok=n - k, errors={"connect": k} if k else {}, load_error_ratio=k / n,
+            error_ratio=k / n, overloaded=False)
+        for i, (k, n) in enumerate(shares)
+    ]  # fmt: skip
+
+
+def test_a_restart_at_a_lower_rate_is_no_capacity() -> None:
+    """28 of 251 failed while the server restarted; none of 466 and of 969 at higher rates."""
+    held = slo_capacity(failed([(0, 116), (28, 251), (0, 466), (0, 969)]), Slo(malformed_ratio=0.5))
+    assert (held.status, held.rate_rps) == ("not_found_up_to", 32.0)
+    assert held.reason == "every limit is met up to 32 req/s; missed all the same at 8 req/s"
+    few = slo_capacity(failed([(0, 116), (28, 251), (0, 60)]), Slo(malformed_ratio=0.5))  # of 60, up to 6 % may fail
+    assert (few.status, few.limit) == ("found", "error_ratio")
+
+
+def test_a_limit_that_is_met_within_its_interval_is_met_beyond_doubt_only_below() -> None:
+    rows = curve([0.1, 0.1, 0.1, 0.195])  # 0.175 to 0.214 at the highest rate
+    found = slo_capacity(rows, Slo(ttft_s=0.2))
+    assert (found.status, found.rate_rps) == ("not_found_up_to", 8.0)
+    assert found.low_rps == pytest.approx(7.4, abs=0.01)
+    assert found.reason == "every limit is met up to 8 req/s, beyond doubt up to 7.4 req/s"
+    none = slo_capacity(curve([0.195, 0.195]), Slo(ttft_s=0.2))
+    assert (none.low_rps, none.reason) == (0.0, "every limit is met up to 2 req/s, beyond doubt at none of them")
+
+
 def test_the_limit_that_binds_is_the_first_one_reached() -> None:
     rows = [changed(r, slo_itl_s=v, slo_itl_low_s=v, slo_itl_high_s=v) for r, v in
             zip(curve([0.1, 0.1, 0.1, 0.4]), [0.01, 0.02, 0.04, 0.08], strict=True)]  # fmt: skip

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
-from records_and_rows import answer, one_server, row, unfinished
+from records_and_rows import answer, one_server, row, unfinished, window
 
 from loadramp.analysis import steady_state
+from loadramp.analysis.curve import fold
 from loadramp.analysis.saturation import occupancy
 from loadramp.record.table import Table
 
@@ -57,6 +58,9 @@ def test_a_step_that_inherits_a_queue_began_with_a_backlog() -> None:
     table = Table.of([answer(0, 0.0, 1.0)] + [unfinished(1 + i, 5.0) for i in range(6)])
     assert steady_state.began_with_backlog(table, 10.0)
     assert not steady_state.began_with_backlog(table, 4.0)
+    assert fold(window(10.0, begin_s=10.0), table).began_with_backlog
+    whole = fold(window(10.0, begin_s=10.0), table, streamed=False)  # answers under way have no first token either
+    assert not whole.began_with_backlog
 
 
 def test_recovery_is_when_the_load_is_back_to_what_it_was_on_the_way_up() -> None:

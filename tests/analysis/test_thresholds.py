@@ -172,6 +172,7 @@ def found(rate: float, low: float | None = None, high: float | None = None, **mo
     (found(14.0), "inconclusive"),
     (Estimate("not_found_up_to", 16.0, 16.0), "pass"),
     (Estimate("not_found_up_to", 8.0, 8.0), "inconclusive"),
+    (Estimate("not_found_up_to", 16.0, 8.0), "inconclusive"),
     (Estimate("below_range", 3.0, 2.5, 3.5), "fail"),
     (Estimate("below_range", None, None, 4.0), "fail"),
     (Estimate("inconclusive", None, 13.0, None, reason="open"), "pass"),

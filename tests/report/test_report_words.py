@@ -210,6 +210,8 @@ def test_a_closed_loop_speaks_of_users() -> None:
     ("estimate", "text"),
     [
         (Estimate("not_found_up_to", 12.0), "held at every rate up to 12 req/s."),
+        (Estimate("not_found_up_to", 12.0, 8.0), "held at every rate up to 12 req/s, beyond doubt up to 8."),
+        (Estimate("not_found_up_to", 12.0, 0.0), "held at every rate up to 12 req/s, beyond doubt at none of them."),
         (Estimate("below_range", 2.0, limit="itl_s"), "is missed already at the lowest rate; ITL gives way first."),
         (Estimate("inconclusive", reason="too few requests"), "is open: too few requests."),
         (Estimate("not_measurable", reason="no p99"), "is open: no p99."),
