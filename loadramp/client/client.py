@@ -1,6 +1,6 @@
 """What sends one request and times its answer: what a worker and a probe need of it, and the kinds there are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
@@ -35,8 +35,9 @@ class Client(Protocol):
     def cut(self, active: ActiveRequest) -> None:
         """Stop waiting for the answer of a request that was started: its record is what arrived."""
 
-    def snapshot(self) -> list[Record]:
-        """Copies of the records of all requests in flight, with what has arrived so far."""
+    def snapshot(self) -> Iterable[Record]:
+        """Copies of the records of all requests in flight, with what has arrived so far; not of those that end before
+        it is their turn."""
 
     async def close(self) -> None:
         """Close all connections."""

@@ -6,7 +6,7 @@ Finished records are found in the record files, not here.
 import asyncio
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -137,14 +137,15 @@ class Worker:
         """Why the load can no longer be sent or recorded; empty while it can."""
         return self._disk or self.share.failure
 
-    def snapshot(self) -> list[Record]:
-        """The requests in flight, as they are now; their text only where it is asked for. All others are written."""
-        self.flush()
-        records = self.share.client.snapshot()
-        if not self.orders.save_text:
-            for record in records:
+    def snapshot(self) -> Iterator[Record]:
+        """The requests in flight, as they are now; their text only where it is asked for. All others are written when
+        it is over."""
+        for record in self.share.client.snapshot():
+            if not self.orders.save_text:
                 record.text = None
-        return records
+            yield record
+            self.share.launch_due()
+        self.flush()
 
     def in_flight(self) -> int:
         """How many requests are in flight. All others are written."""
@@ -241,7 +242,7 @@ class InlineFleet:
     async def snapshot(self) -> list[Record]:
         """The requests in flight, as they are now."""
         self._check()
-        return self._running.snapshot()
+        return list(self._running.snapshot())
 
     async def in_flight(self) -> int:
         self._check()

@@ -5,7 +5,7 @@ turns out to have died before the server can have seen the request.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 from loadramp.client.endpoint import Endpoint
@@ -167,16 +167,16 @@ class MeasuringClient:
         del self._active[active]
         return active.finish()
 
-    def snapshot(self) -> list[Record]:
-        """Copies of the records of all requests in flight, with what has arrived so far."""
-        records = []
+    def snapshot(self) -> Iterator[Record]:
+        """Copies of the records of all requests in flight, with what has arrived so far; not of those that end before
+        it is their turn."""
         for active in tuple(self._active):
             try:
-                active.pull()
-                records.append(active.reader.snapshot())
+                if active in self._active:
+                    active.pull()
+                    yield active.reader.snapshot()
             except Exception as error:  # the fence (``Connection._failed``)
                 active.abandon(error)
-        return records
 
     async def close(self) -> None:
         """Close idle connections and cut requests in flight (their ``send`` returns records)."""

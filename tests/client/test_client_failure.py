@@ -122,7 +122,7 @@ def test_an_exception_while_a_snapshot_is_taken_ends_one_request_and_shows_the_o
             patched.setattr(
                 response.ResponseReader, "snapshot", lambda self: raises() if self.record.seq == 0 else whole(self)
             )
-            seen = client.snapshot()
+            seen = list(client.snapshot())
         return seen, await asyncio.gather(*tasks)
 
     seen, records = jump(main())

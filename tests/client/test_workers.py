@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from run_in_memory import scenario_of
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import FleetError, Orders, Worker, raise_file_limit, worker_count
+from loadramp.client.measuring_client import MeasuringClient
 from loadramp.client.request_body import OPTIONAL_FIELDS
-from loadramp.client.workers import LocalFleet, _Hand
+from loadramp.client.workers import LocalFleet, _Hand, _snapshot
 from loadramp.record.codec import decode_lines
 from loadramp.record.types import Calibration, Record, Step
 from loadramp.registry import ScenarioError
@@ -292,7 +293,7 @@ def test_a_record_is_written_before_anybody_hears_that_its_request_is_over(tmp_p
         worker = Worker(orders, path, 0, 1, time.monotonic)
         worker.vitals.start()
         counts = []
-        for seq, look in enumerate((worker.sample, worker.in_flight, worker.snapshot)):
+        for seq, look in enumerate((worker.sample, worker.in_flight, lambda: list(worker.snapshot()))):
             worker.share.write(Record(seq, 0, 0.0))
             look()
             counts.append(path.read_bytes().count(b"\n"))
@@ -303,3 +304,35 @@ def test_a_record_is_written_before_anybody_hears_that_its_request_is_over(tmp_p
         return [*counts, path.read_bytes().count(b"\n")]
 
     assert asyncio.run(main()) == [1, 2, 3, 35, 43]
+
+
+def test_other_work_has_its_turn_while_a_snapshot_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    async def main() -> bytes:
+        scenario = scenario_of('[target]\nbase_url = "http://127.0.0.1:9"\n')
+        endpoint = endpoint_of(scenario.target, {})
+        orders = Orders(scenario, endpoint, "m", OPTIONAL_FIELDS, Calibration(), 0, time.monotonic())
+        worker = Worker(orders, tmp_path / "records-0.jsonl", 0, 1, time.monotonic)
+        worker.vitals.start()
+
+        def records(client: object) -> Iterator[Record]:
+            for seq in range(20):
+                order.append("record")
+                yield Record(seq, 0, 0.0)
+
+        async def other() -> None:
+            for _ in range(2):
+                order.append("other")
+                await asyncio.sleep(0)
+
+        monkeypatch.setattr(MeasuringClient, "snapshot", records)
+        task = asyncio.create_task(other())
+        lines = await _snapshot(worker)
+        await task
+        monkeypatch.undo()
+        await worker.close()
+        return lines
+
+    assert asyncio.run(main()).count(b"\n") == 20
+    assert order == [*["record"] * 8, "other", *["record"] * 8, "other", *["record"] * 4]
