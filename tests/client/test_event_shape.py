@@ -16,6 +16,7 @@ from scripted_server import CU, DONE, FIN, HEAD, LAST, ROLE, USE, C, delta, fram
 from test_event_batch import NOT_PLAIN, PLAIN
 
 from hatch_build import COMPILERS
+from loadramp.client.http.c_reader import TRIES
 from loadramp.client.stream.event_batch import RunningUsage
 from loadramp.client.stream.event_shape import NotedEvents, opening_of, shape_of
 
@@ -459,3 +460,21 @@ def test_the_opening_of_a_reply_leaves_open_what_does_not_say_how_to_read_it() -
     assert opening_of(b"".join([CHUNKED % b"d", framed(ROLE), framed(USE(1, 2)), framed(C("a"))])) is None
     many = b"".join(b"X-%d: 1\r\n" % number for number in range(16))
     assert opening_of((CHUNKED % b"d").replace(b"server: x\r\n", many) + framed(C("a"))) is None
+
+
+@buildable
+@pytest.mark.parametrize("patient", [False, True])
+def test_what_one_reply_has_given_up_the_next_one_on_the_connection_has_not(fed: Fed, patient: bool) -> None:
+    fed.forget()
+    kept = fed.keep()
+    fed.beat(patient)
+    kept.expect(patient)
+    dues = []
+    for number in range(TRIES + 2):  # events of which each has another shape
+        dues.append(fed.read(framed(C("a").replace(b'"choices"', b'"x%d": 1, "choices"' % number)), 1.0 + number))
+        kept.take()
+        kept.note(True)
+    assert dues[-1] is False
+    kept.expect(patient)
+    assert fed.read(framed(C("a")), 20.0)
+    fed.drop()

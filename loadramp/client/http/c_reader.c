@@ -200,7 +200,7 @@ int gather_drop(struct gather *gather, int fd, int lose) {
 static void begin(struct kept *kept) {
     int expected = __atomic_exchange_n(&kept->expected, 0, __ATOMIC_ACQUIRE);
     if (!expected) return;
-    kept->patient = expected == 2, kept->lot.same = -1;
+    kept->patient = expected == 2, kept->most_reads = 1, kept->lot.same = -1;
     int known = kept->patient && kept->shapes[REPLY_HEAD] && kept->shapes[EVENT] && !kept->lot.reads && !kept->lot.noted;
     kept->stage = known ? HEAD : ANY;
 }
