@@ -144,7 +144,7 @@ class Worker:
             if not self.orders.save_text:
                 record.text = None
             yield record
-            self.share.launch_due()
+            self.share.launch_between()
         self.flush()
 
     def in_flight(self) -> int:
@@ -191,7 +191,7 @@ class Worker:
         lines = []
         for record in records:
             lines.append(line_of(record))
-            self.share.launch_due()
+            self.share.launch_between()
         data = b"".join(lines)
         try:
             while data:  # a disk that is nearly full takes a part, and refuses the rest

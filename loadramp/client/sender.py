@@ -123,7 +123,7 @@ class Sender:
     _throttle: Throttler | None = None
 
     def __post_init__(self) -> None:
-        self.client.meanwhile(self.launch_due)
+        self.client.meanwhile(self.launch_between)
         self._done = self._landed
 
     def begin(self, step: Step, first_seq: int) -> None:
@@ -188,14 +188,20 @@ class Sender:
             while (ask := pace.first()) is not None:
                 self._next_s = min(self._next_s, self.t0_s + ask.arrival.due_s)
                 await timer.until(self.t0_s + ask.arrival.due_s)
-                self.launch_due()
+                self._launch_due()
         finally:
             if pace in self._paces:
                 self._paces.remove(pace)
             timer.close()
 
-    def launch_due(self) -> None:
-        """Send what is due. Called between any two pieces of work too, so that it never waits for several."""
+    def launch_between(self) -> None:
+        """Send what is due, between two pieces of other work, so that it never waits for several. Never raises."""
+        try:
+            self._launch_due()
+        except Exception as error:  # as of a pacer's task (``_ended``): the other work must go on
+            self._broke(error)
+
+    def _launch_due(self) -> None:
         now_s = self.clock() + _SLACK_S
         if now_s < self._next_s:  # as nearly always
             return
@@ -383,7 +389,10 @@ class Sender:
         tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self.failure = self.failure or f"{type(error).__name__}: {error}"
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        self.failure = self.failure or f"{type(error).__name__}: {error}"
 
     def _step_at(self, t_s: float) -> int:
         """Index of the step that is on at ``t_s``; the next one is announced a little before it begins."""

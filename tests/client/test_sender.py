@@ -13,6 +13,7 @@ from simulated_time import JumpingLoop, run
 
 from loadramp.client.sender import TURN, Sender
 from loadramp.record.types import Arrival, Record, Step
+from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.schedule import plan_step
@@ -165,6 +166,33 @@ def test_what_is_due_leaves_between_two_pieces_of_work() -> None:
     due_s = {record.seq: record.due_s for record in records}
     late = [at_s for seq, at_s in kept[0].started_s.items() if at_s - due_s[seq] > 1e-6]
     assert late == pytest.approx([*[2.051] * 5, *[2.101] * 5])
+
+
+def test_a_request_that_cannot_be_built_between_two_pieces_of_work_ends_the_run() -> None:
+    kept: list[Sender] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, JumpingLoop)
+        client = FakeClient(lambda _: 0.001)
+        share = Sender(scenario(), client, loop.time, 0.0, [].append, precise=False)
+        kept.append(share)
+
+        def prepare(arrival: Arrival, content: Any) -> bytes:
+            raise ScenarioError("too large")
+
+        def work() -> None:
+            client.prepare = prepare  # type: ignore[method-assign]
+            loop._now_s += 1.0
+            client.between()
+
+        loop.call_at(2.0, work)
+        share.begin(open_step(100.0, measure_s=3.0), 0)
+        await asyncio.sleep(6.0)
+        await share.finish(1e6)
+
+    run(main())
+    assert kept[0].failure == "ScenarioError: too large"
 
 
 @pytest.mark.parametrize("answer_s", [2.0, 9.0])
