@@ -14,6 +14,7 @@ import numpy as np
 from loadramp.analysis.checks.answer_checks import BURST_SHARE
 from loadramp.analysis.diagnosis.capacity_shifts import autoscaler_moved
 from loadramp.analysis.diagnosis.counters import prefix_cache, speculation_weak
+from loadramp.analysis.diagnosis.doubts import as_tied, steps_by_themselves, unasked_models
 from loadramp.analysis.diagnosis.failures import (
     MOST_RATIO,
     admission_failure,
@@ -34,9 +35,9 @@ from loadramp.analysis.diagnosis.queueing import (
     stalled_ratio,
 )
 from loadramp.analysis.diagnosis.symptoms import Case, StepView, case_of, indices
-from loadramp.analysis.diagnosis.unstable_engine import by_itself, engine_unstable
+from loadramp.analysis.diagnosis.unstable_engine import engine_unstable
 from loadramp.analysis.overload import counts
-from loadramp.analysis.page_ties import Untied, client_only, untied
+from loadramp.analysis.page_ties import client_only, untied
 from loadramp.analysis.slo_capacity import missed
 from loadramp.record.row import Row
 from loadramp.record.table import Run
@@ -217,14 +218,6 @@ RULES: list[Callable[[Case], Finding | None]] = [
 """In the order in which findings are told: what voids others before them, what ends a ramp before what slows it."""
 
 
-SURE: tuple[Confidence, ...] = ("possible", "likely", "certain")
-
-FROM_METRICS = frozenset(
-    {"kv_eviction", "kv_full", "scheduler_oversubscription", "speculation_weak"}
-    | {"prefix_cache_accidental", "prefix_cache_idle"}
-)
-"""What the server's metrics show, or are most of the evidence for."""
-
 BY_THE_WAY = frozenset({"prefix_cache_idle"})
 """True, and no reason why anything gives way."""
 
@@ -243,13 +236,18 @@ def diagnose(run: Run) -> list[Finding]:
     if not case.steps:
         alone = client_limited(case)
         return [*_failures_alone(run), *([alone] if alone else [])]
-    findings = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
+    findings = _by_rules(case)
     if doubt is not None:
-        findings = _as_tied(run, findings, doubt)
-    findings = [_by_itself(case, finding) for finding in findings]
+        other = _by_rules(case_of(run if doubt.against else client_only(run)))
+        findings = as_tied(findings, other, doubt) if doubt.against else as_tied(other, findings, doubt)
+    findings = [steps_by_themselves(case, unasked_models(run, finding)) for finding in findings]
     sure = [finding for finding in findings if finding.confidence != "possible" and finding.code not in BY_THE_WAY]
     clear = [] if sure or case.over else [finding for finding in [stalls(case) or healthy(case)] if finding]
     return [*_by_load(case, sure), *clear, *(finding for finding in findings if finding not in sure)]
+
+
+def _by_rules(case: Case) -> list[Finding]:
+    return [finding for rule in RULES if (finding := rule(case))]
 
 
 def _by_load(case: Case, findings: Sequence[Finding]) -> list[Finding]:
@@ -279,54 +277,6 @@ def stalls(case: Case) -> Finding | None:
 
 def _stalled(step: StepView) -> float:
     return step.row.stalled_ratio or 0.0
-
-
-def _as_tied(run: Run, findings: Sequence[Finding], doubt: Untied) -> list[Finding]:
-    """What pages show that nothing ties to the load is at most as sure as the client's own times make it.
-
-    ``findings`` are the client's alone where the pages differ from it; else those of both.
-    """
-    other = case_of(run if doubt.against else client_only(run))
-    others = [finding for rule in RULES if (finding := rule(other))]
-    both, alone = (others, findings) if doubt.against else (findings, others)
-    sure = {finding.code: finding.confidence for finding in alone}
-    words = f"nothing ties the metrics page to the load that was sent: {doubt.why}"
-    out = list(findings) if doubt.against else []
-    for finding in both:
-        of_pages = finding.code in FROM_METRICS | {"server_down", "autoscaler_moved"}
-        known = sure.get(finding.code, "possible")
-        if doubt.against:
-            if of_pages and finding.code not in sure:
-                out.append(replace(finding, confidence="possible", evidence=(*finding.evidence, words)))
-        elif of_pages and SURE.index(known) < SURE.index(finding.confidence):
-            out.append(replace(finding, confidence=known, evidence=(*finding.evidence, words)))
-        else:
-            out.append(finding)
-    return out
-
-
-def _doubted(run: Run, finding: Finding) -> Finding:
-    """A finding from the server's metrics is merely possible where these add up models that nobody asked for."""
-    unasked = run.info.metrics.unasked if run.info.metrics else None
-    if not unasked or len(unasked) < 2 or finding.code not in FROM_METRICS:
-        return finding
-    words = (
-        f"the metrics are of {plural(len(unasked), 'model')}, none of them by the name that is asked: any of them "
-        f"may be meant"
-    )
-    return replace(finding, confidence="possible", evidence=(*finding.evidence, words))
-
-
-def _by_itself(case: Case, finding: Finding) -> Finding:
-    """That steps take longer under load is merely possible where their time changes as much by itself."""
-    if finding.code != "compute_bound" or case.quiet is None:
-        return finding
-    step = next(step for step in case.steps if step.index == finding.steps[-1])
-    quiet_s, over_s = case.quiet.row.of("itl").p50.value, step.row.of("itl").p50.value
-    if not quiet_s or not over_s or over_s / quiet_s > 1.1 * by_itself(case):
-        return finding
-    words = "the engine's step time changes as much by itself in this run"
-    return replace(finding, confidence="possible", evidence=(*finding.evidence, words))
 
 
 def healthy(case: Case) -> Finding | None:
