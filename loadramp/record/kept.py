@@ -32,5 +32,5 @@ class Kept(Generic[T]):
         """What was kept; None where there is nothing, or nothing that can be read."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=self.kind)
-        except (OSError, ValueError, RuntimeError):
+        except (OSError, ValueError, RuntimeError, msgspec.MsgspecError):  # which older versions make no ValueError
             return None

@@ -13,6 +13,7 @@ from canary_in_memory import SHORT, compared
 from msgspec.structs import replace as changed
 from rich.console import Console
 from run_in_memory import ramp_in_memory, scenario_of
+from test_report_html import figures
 
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison.answer_match import AnswerMatch
@@ -140,7 +141,8 @@ def test_the_page_holds_every_section_and_no_more_than_it_may(found: Comparison)
     ]  # fmt: skip
     for word in ("too slow", "within", "at most", "At worst", "1 repeating", "http://a/v1"):
         assert word in page
-    assert not re.search(r"\bNaN\b|Infinity", re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
+    assert not re.search(r"\bNaN\b|Infinity", re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL))
+    assert len(figures(page)) > 3  # JSON, of which these would be no part; packed it may hold any letters
 
 
 def test_failures_are_shown_for_each_rate_where_there_are_several(found: Comparison) -> None:
