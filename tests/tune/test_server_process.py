@@ -56,9 +56,10 @@ def gone(pid: int, within_s: float = 20.0) -> bool:
     while time.monotonic() < end_s:
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (ProcessLookupError, FileNotFoundError):
             return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+        if state == "Z":
             return True
         time.sleep(0.05)
     return False
