@@ -131,4 +131,4 @@ class _Protocol(asyncio.Protocol):
         sock = self._transport.get_extra_info("socket")
         if sock is not None:  # linger of zero: the peer gets a reset, not an end of file
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._transport.abort()
+        asyncio.get_running_loop().call_soon(self._transport.abort)  # uvloop 0.19 has not written by now

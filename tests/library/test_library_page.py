@@ -38,6 +38,7 @@ def test_every_block_of_the_page_runs(sim: str, tmp_path: Path, monkeypatch: pyt
     assert names["judged"].steps.requests.sum() > 0
 
 
+@pytest.mark.filterwarnings(r"ignore:\*scattermapbox\* is deprecated")  # said by plotly 6.0 of its own template
 def test_every_cell_of_the_notebook_runs_and_it_draws_two_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())
     monkeypatch.chdir(ROOT / "docs")

@@ -213,7 +213,7 @@ def test_a_night_that_is_not_the_last_is_refused_before_anything_is_sent(tmp_pat
 def test_a_history_with_a_night_to_come_is_shown_with_a_note(tmp_path: Path) -> None:
     History(tmp_path).append([replace(entry, night="2099-01-01T03:00:00+00:00") for entry in measured(0, steady)])
     shown = CliRunner().invoke(cli, ["trend", str(tmp_path)])
-    assert "history.jsonl: the night of 2099-01-01T03:00:00+00:00 is still to come" in shown.stderr
+    assert "history.jsonl: the night of 2099-01-01T03:00:00+00:00 is still to come" in shown.output
 
 
 def test_the_page_of_no_scenario_replaces_none(tmp_path: Path) -> None:
