@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadramp.library.results import RunResult
+from loadramp.registry import ScenarioError
 from loadramp.runner import finish, launch, scenarios
 from loadramp.runner.recorded import recorded_run
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import toml_value
+
+_LISTS = ("header", "label", "yes_i_may_load_test")
+MOST_REPEATS = 50
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,9 +62,7 @@ def run(
         OSError: the run directory cannot be written.
     """
     given: dict[str, Any] = {"base_url": base_url, "overrides": overrides, "out": out, "say": say, **options}
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _in_a_loop():  # not within the ``except``: an error of the endpoint would be told as that of the loop
         return asyncio.run(run_async(scenario, **given))
     return _in_a_thread(lambda: asyncio.run(run_async(scenario, **given)))
 
@@ -77,7 +79,11 @@ async def run_async(
     """``run`` for use within an event loop. Cancelling it ends the load and keeps what was measured on disk."""
     if isinstance(overrides, Mapping):
         overrides = [f"{key}={toml_value(value)}" for key, value in overrides.items()]
-    chosen = Options(base_url=base_url, overrides=tuple(overrides), out=Path(out), **options)
+    repeats = options.get("repeats", 1)
+    if not isinstance(repeats, int) or not 1 <= repeats <= MOST_REPEATS:
+        raise ScenarioError(f"repeats: expected a whole number from 1 to {MOST_REPEATS}; got {repeats!r}")
+    given: dict[str, Any] = {name: _several(value) if name in _LISTS else value for name, value in options.items()}
+    chosen = Options(base_url=base_url, overrides=_several(overrides), out=Path(out), **given)
     read_scenario = scenarios.read_scenario(Path(scenario), chosen.overrides)
     finished: Finished = await launch.ramp(read_scenario, chosen, say, lambda _: None)
     return RunResult(finished)
@@ -111,6 +117,19 @@ def judge(
     records = records_of(frame)
     run_ = recorded_run(records, steps_of(frame, records, window_s), name=name, slo=slo)
     return RunResult(finish.judge_run(run_))
+
+
+def _several(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One word is a list of one, not of its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _in_a_thread(work: Callable[[], RunResult]) -> RunResult:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,7 +128,7 @@ def test_the_package_imports_nothing_heavy_before_it_is_used() -> None:
 
 def test_unreachable_is_an_exception_that_names_the_endpoint(tmp_path: Path) -> None:
     asked = {"target.ready_timeout_s": 0, "ramp.max_rps": 2}
-    with pytest.raises(loadramp.CannotMeasure, match=r"127\.0\.0\.1:9"):
+    with pytest.raises(loadramp.CannotMeasure, match=r"127\.0\.0\.1:9.*Connection refused"):
         loadramp.run("chat", base_url="http://127.0.0.1:9", overrides=asked, out=tmp_path)
 
     async def within() -> None:
@@ -137,3 +138,20 @@ def test_unreachable_is_an_exception_that_names_the_endpoint(tmp_path: Path) -> 
             loadramp.run("chat", base_url="http://127.0.0.1:9", overrides=asked, out=tmp_path)
 
     asyncio.run(within())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"repeats": 0}, "repeats: expected a whole number from 1 to 50; got 0"),
+        ({"repeats": "2"}, "repeats: expected a whole number from 1 to 50; got '2'"),
+        ({"label": "gpu"}, "--label gpu: expected NAME=VALUE"),
+        ({"header": "x-a"}, "--header x-a: expected NAME=VALUE"),
+        ({"overrides": "ramp.nope=1"}, r"\[ramp\] nope: unknown key"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named_and_one_word_is_a_list_of_one(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(loadramp.ScenarioError, match=said):
+        loadramp.run("chat", base_url="http://127.0.0.1:9", out=tmp_path, **options)
