@@ -5,8 +5,9 @@ turns out to have died before the server can have seen the request.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
+from typing import Any
 
 from loadramp.client.endpoint import Endpoint
 from loadramp.client.error_text import describe_os_error
@@ -62,7 +63,7 @@ class MeasuringClient:
         self._builder = RequestBuilder(target, model, fields, endpoint.templates)
         self._head = _head(target, endpoint, int(t0_s * 1e3))
         self._active: dict[ActiveRequest, None] = {}  # in the order of sending
-        self._again: set[asyncio.Task[None]] = set()
+        self._tasks: dict[ActiveRequest, asyncio.Task[None]] = {}
         self._meanwhile: Callable[[], None] = _nothing
         look_s = min(max(target.grace_s, SHORTEST_LOOK_S), target.idle_timeout_s)
         self._pool = Pool(self.now_s, Reminders(self.now_s, look_s, self._active))
@@ -102,17 +103,19 @@ class MeasuringClient:
 
     def start(
         self, arrival: Arrival, request: bytes, done: Callable[[ActiveRequest, Record], None], *, patient: bool
-    ) -> ActiveRequest | None:
-        """Send ``request`` now and let ``done`` have the record when its answer is over. None: there is no connection
-        that waits for a request.
+    ) -> ActiveRequest:
+        """Send ``request`` now, or as soon as there is a connection, and let ``done`` have the record when its answer
+        is over.
 
         It costs half of what a task that awaits ``send`` does. ``patient``: ``done`` may be called some 20 ms late.
         """
+        active = self._activate(arrival, request)
+        active.patient, active.done = patient, done
         kept = self._pool.take()
         if kept is None:
-            return None
-        active = self._activate(arrival, request)
-        active.patient, active.done, active.on_over = patient, done, self._on_over
+            self._finish_by(active, self._send_anew(active))
+            return active
+        active.on_over = self._on_over
         try:
             active.begin_on(kept)
         except Exception as error:  # the fence (``Connection._failed``)
@@ -120,24 +123,31 @@ class MeasuringClient:
         return active
 
     def _over(self, active: ActiveRequest) -> None:
-        """The answer of a request that was started is over."""
+        """The answer of a request that was started on a kept connection is over."""
         if active.stale:
-            task = asyncio.get_running_loop().create_task(self._start_again(active))
-            self._again.add(task)
-            task.add_done_callback(self._again.discard)
+            self._finish_by(active, self._send_again(active))
             return
         del self._active[active]
         assert active.done is not None
         active.done(active, active.finish())
         self._meanwhile()
 
-    async def _start_again(self, active: ActiveRequest) -> None:
-        assert active.done is not None
-        active.done(active, await self._record_of(active, self._send_again(active)))
+    def _finish_by(self, active: ActiveRequest, sending: Coroutine[Any, Any, None]) -> None:
+        """Let a task send a request that was started, for it must wait for a connection."""
+
+        async def finish() -> None:
+            record = await self._record_of(active, sending)
+            del self._tasks[active]
+            assert active.done is not None
+            active.done(active, record)
+
+        self._tasks[active] = asyncio.get_running_loop().create_task(finish())
 
     def cut(self, active: ActiveRequest) -> None:
         """Stop waiting for the answer of a request that was started."""
-        if active in self._active:
+        if active in self._tasks:
+            self._tasks[active].cancel()
+        elif active in self._active:
             self._cut(active)
 
     def _activate(self, arrival: Arrival, request: bytes) -> ActiveRequest:

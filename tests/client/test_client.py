@@ -50,7 +50,11 @@ async def ask(client: MeasuringClient, seq: int = 0, **options: Any) -> Record:
     if ways[-1] == "started":
         started, done = started_on(client, asked)
         if started is not None:
-            return await done
+            try:
+                return await asyncio.shield(done)
+            except asyncio.CancelledError:
+                client.cut(started)
+                return await done
     return await client.send(asked, client.prepare(asked, "hi"))
 
 
@@ -131,22 +135,44 @@ def test_the_connection_used_last_is_taken_first_and_there_is_no_limit() -> None
     assert server.requests[400].connection == server.requests[401].connection
 
 
-def test_nothing_is_started_where_no_connection_waits() -> None:
+def test_a_request_is_started_on_a_connection_of_its_own_where_none_waits() -> None:
     server = Scripted([ANSWER])
 
-    async def main() -> tuple[object, Record, object, Record]:
+    async def main() -> list[Record]:
         client = client_on(server)
-        first, _ = started_on(client, arrival())
-        sent = await client.send(arrival(), client.prepare(arrival(), "hi"))
-        second, done = started_on(client, arrival(1, due_s=client.now_s()), patient=False)
-        return first, sent, second, await done
+        return [await started_on(client, arrival(seq, due_s=client.now_s()))[1] for seq in range(2)]
 
-    first, sent, second, started = jump(main())
-    assert first is None
-    assert second is not None
-    assert (sent.sent_ttft_s, started.sent_ttft_s) == (pytest.approx(0.02), pytest.approx(0.02))
-    assert (started.status, started.text, started.output_tokens, started.connect_s) == ("ok", "ab", 2, None)
+    records = jump(main())
+    assert [record.sent_ttft_s for record in records] == pytest.approx([0.02, 0.02])
+    assert [(r.status, r.text, r.output_tokens, r.connect_s) for r in records] == [
+        ("ok", "ab", 2, 0.0),
+        ("ok", "ab", 2, None),
+    ]
     assert [request.connection for request in server.requests] == [0, 0]
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_started_request_that_is_cut_while_it_waits_for_a_connection_has_not_been_sent(stale: bool) -> None:
+    server = Scripted([ANSWER, [(0.2, "reset")], ANSWER])
+
+    async def main() -> tuple[Record, float, int]:
+        client = client_on(server)
+        if stale:
+            await started_on(client, arrival())[1]
+
+        async def never(*_: object) -> Any:
+            await asyncio.sleep(1000.0)
+
+        client._connect = never
+        started, done = started_on(client, arrival(1, due_s=client.now_s()))
+        assert started is not None
+        await asyncio.sleep(1.0)
+        client.cut(started)
+        return await done, client.now_s(), client.counts.in_flight
+
+    record, now_s, in_flight = jump(main())
+    assert (record.status, record.text, in_flight) == ("unfinished", "", 0)
+    assert now_s == pytest.approx(1.04 if stale else 1.0)
 
 
 def test_a_started_request_that_is_cut_is_a_record_of_what_arrived() -> None:
