@@ -43,7 +43,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
 def test_text_and_counts_of_a_chat_event_are_its_holes() -> None:
     shape = shape_of(CHAT, {})
     assert shape is not None
-    assert [hole for _, hole in shape.parts] == ["string", "number", "text", "same", "number", "count", "end"]
+    assert [hole for _, hole in shape.parts] == ["string", "number", "any_text", "same", "number", "count", "end"]
     assert shape.parts[0] == (b'\r\ndata: {"id":', "string")
     assert shape.parts[1] == (b',"object":"chat.completion.chunk","created":', "number")
     assert shape.parts[-1] == (b"}}\n\n\r\n", "end")
@@ -54,7 +54,7 @@ def test_a_completion_and_a_choice_of_another_number_have_shapes() -> None:
     shape = shape_of(b'{"choices": [{"index": 3, "text": "a", "finish_reason": null}]}', {})
     assert shape is not None
     assert shape.parts == (
-        (b'\r\ndata: {"choices": [{"index": 3, "text": ', "text"),
+        (b'\r\ndata: {"choices": [{"index": 3, "text": ', "any_text"),
         (b', "finish_reason": null}]}\n\n\r\n', "end"),
     )
     assert (shape.choice, shape.usage) == (3, None)
@@ -149,7 +149,6 @@ def test_counts_may_jump_and_fall_and_ids_and_times_may_differ(fed: Fed) -> None
 @pytest.mark.parametrize(
     "payload",
     [
-        chat(b'""'),
         chat(b"null"),
         chat(b'"a\nb"'),
         chat(b'"a\x1f"'),
@@ -197,6 +196,24 @@ def test_what_differs_elsewhere_or_is_no_text_or_count_is_not_noted(fed: Fed, pa
     assert noted(fed, CHAT, payload) is None
     assert noted(fed, CHAT, chat(b'"a"'), payload) is None  # nor is anything else of the read
     assert noted(fed, CHAT, payload, chat(b'"a"')) is None
+
+
+@buildable
+def test_tokens_without_text_are_noted_where_nothing_else_can_be_in_their_events(fed: Fed) -> None:
+    """Half a character, for one: it ends no batch, and is no output."""
+    assert noted(fed, CHAT, chat(b'""'), chat(b'"b"', b"3")) == [("", 2), ("b", 3)]
+    unknown = CHAT[:-1] + b',"x":1}'  # where there may be text in it of which no document says anything
+    shape = shape_of(unknown, {})
+    assert shape is not None
+    assert [hole for _, hole in shape.parts].count("text") == 1
+    assert noted(fed, unknown, chat(b'""')[:-1] + b',"x":1}') is None
+    body = [ROLE, *[CU("x", i) if i % 3 else CU("", i) for i in range(1, 40)], USE(3, 39)]
+    raw = HEAD + b"".join(map(framed, [*body, FIN("stop"), DONE])) + LAST
+    one = Mutated("x", "0", raw, "eof", True, True, None, 0)
+    pieces = cuts(Random(1), raw, "events")
+    expected = in_python(one, pieces, 0.5)
+    assert (len(expected.event_s), expected.output_tokens, expected.event_tokens[:4]) == (26, 39, [1, 1, 2, 1])
+    assert [apart(expected, record) for record in ways_in_c(fed, one, pieces, 0.5)] == [[], [], []]
 
 
 @buildable

@@ -64,9 +64,9 @@ struct event {
     int32_t tokens, characters;     /* tokens so far, -1 where the event does not say */
 };
 
-/* Of a shape: the text and the count matter. SAME is a number that all events of a reply have in common, LINE the rest of
- * a line; the others may be anything. */
-enum hole { END, TEXT, STRING, NUMBER, COUNT, SAME, LINE };
+/* Of a shape: the text (ANY_TEXT may be empty) and the count matter. SAME is a number that all events of a reply have in
+ * common, LINE the rest of a line; the others may be anything. */
+enum hole { END, TEXT, STRING, NUMBER, COUNT, SAME, LINE, ANY_TEXT };
 
 struct part { int32_t length, hole; }; /* so many bytes of the shape as they are, and what follows them */
 
@@ -286,7 +286,7 @@ static int equals(const struct shape *shape, const char **from, const char *end,
         const char *hole = at;
         int64_t number = 1;
         int characters = 0;
-        if (part->hole == TEXT || part->hole == STRING) at = string_end(at, end, &characters);
+        if (part->hole == TEXT || part->hole == ANY_TEXT || part->hole == STRING) at = string_end(at, end, &characters);
         if (part->hole == NUMBER || part->hole == COUNT || part->hole == SAME) at = number_end(at, end, &number);
         if (part->hole == LINE) at = line_end(at, end);
         if (!at) return 0;
@@ -296,8 +296,8 @@ static int equals(const struct shape *shape, const char **from, const char *end,
         } else if (part->hole == SAME) {
             if (number > MOST_TOKENS || (*same >= 0 && *same != number)) return 0;
             *same = number;
-        } else if (part->hole == TEXT) {
-            if (!characters) return 0;
+        } else if (part->hole == TEXT || part->hole == ANY_TEXT) {
+            if (!characters && part->hole == TEXT) return 0;
             event->characters = characters, *text = hole, *text_bytes = at - hole;
         }
     }
@@ -345,7 +345,7 @@ static int opens(struct kept *kept, const char *data, int length) {
     while (at < end) {
         const char *from = at;
         if (equal_event(kept->shapes[EVENT], &at, end, &event, &same, &text, &bytes)) {
-            begun++;
+            begun += event.characters > 0;
         } else {
             at = from;
             const struct shape *before = begun ? NULL : kept->shapes[BEFORE];

@@ -37,7 +37,16 @@ OPENING_BYTES = 8192
 """Of a reply that is longer before its first events are noted nothing is learned."""
 _LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 6, 32, 512, 16_384 + 65_536, 128
 _HEAD = Struct("=13i")
-_HOLES: dict[Hole, int] = {"end": 0, "text": 1, "string": 2, "number": 3, "count": 4, "same": 5, "line": 6}
+_HOLES: dict[Hole, int] = {
+    "end": 0,
+    "text": 1,
+    "string": 2,
+    "number": 3,
+    "count": 4,
+    "same": 5,
+    "line": 6,
+    "any_text": 7,
+}
 _RUNNING, _REPLY_HEAD, _PRELUDE = range(3)
 
 

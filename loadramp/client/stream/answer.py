@@ -310,13 +310,20 @@ class StreamAnswer:
 
     def noted(self, events: NotedEvents, stamps: list[float]) -> None:
         """Take plain events of one shape, each with its instant."""
-        choice, usage = events.shape.choice, events.shape.usage
-        self._take_plain(stamps, [choice] * len(stamps), events.characters, events.tokens)
+        choice, usage, sizes, running = events.shape.choice, events.shape.usage, events.characters, events.tokens
+        last_s = self.last_s = stamps[-1]
+        self._lone = -1
+        if 0 in sizes:  # tokens without text are no output
+            heard = [i for i, size in enumerate(sizes) if size]
+            stamps, sizes, running = [stamps[i] for i in heard], [sizes[i] for i in heard], [running[i] for i in heard]
+        if stamps:
+            self._take_plain(stamps, [choice] * len(stamps), sizes, running)
+            self.last_s = last_s
         if usage is not None:
             tokens, prompt = events.tokens[-1], events.prompt_tokens
             self._count_plain(replace(usage, completion_tokens=tokens, prompt_tokens=prompt), choice)
-        if self.save_text:
-            self._text.setdefault(choice, []).extend(events.texts())
+        if self.save_text and stamps:
+            self._text.setdefault(choice, []).extend(filter(None, events.texts()))
 
     def _take_plain(self, stamps: list[float], indices: list[int], sizes: list[int], running: list[int]) -> None:
         if self._thinking:

@@ -7,13 +7,15 @@ event is parsed once more with other values in all these places, and must say th
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from loadramp.client.stream.event_batch import PlainEvent, RunningUsage, plain_event
+from loadramp.client.stream.known_event import known_event
 
-Hole = Literal["end", "text", "string", "number", "count", "same", "line"]
+Hole = Literal["end", "text", "any_text", "string", "number", "count", "same", "line"]
 MOST_PARTS, SHAPE_BYTES = 16, 4096
 """Limits of the reader in C."""
 KNOWN = 256
@@ -75,7 +77,7 @@ class NotedEvents:
     tokens: list[int]
     """Completion tokens so far, shape n; ``token_counts.UNKNOWN`` where the shape has no count."""
     characters: list[int]
-    """Of the text of each, shape n."""
+    """Of the text of each, shape n; 0 where it has none."""
     json_texts: bytes
     """The texts as JSON, a line each."""
     prompt_tokens: int = -1
@@ -170,15 +172,22 @@ def _proved(payload: bytes, parts: Parts) -> Shape | None:
     if event is None or b"\n" in payload or b"\r" in payload:
         return None
     kinds = [hole for _, hole in parts]
-    usage = event.usage is not None
-    if not _fits(parts) or kinds.count("text") != 1 or (kinds.count("count"), kinds.count("same")) != (usage, usage):
+    counts = event.usage is not None
+    if not _fits(parts) or kinds.count("text") != 1 or (kinds.count("count"), kinds.count("same")) != (counts, counts):
         return None
-    shape = Shape(parts, event.choices[0].index, event.usage and msgspec.structs.replace(event.usage))
-    return shape if plain_event(_probe(parts)) == _as_probed(event) else None
+    index, usage = event.choices[0].index, event.usage and msgspec.structs.replace(event.usage)
+    if plain_event(_probe(parts)) != _as_probed(event):
+        return None
+    silent = known_event(_probe(parts, {"text": b'""'}))
+    if silent is not None and not silent.choices[0].output and silent.choices[0].finish_reason is None:
+        # a token without text, such as the first bytes of a character, ends no batch
+        parts = tuple((literal, "any_text" if hole == "text" else hole) for literal, hole in parts)
+    return Shape(parts, index, usage)
 
 
-def _probe(parts: Parts) -> bytes:
-    whole = b"".join(literal + _PROBES.get(hole, b"") for literal, hole in parts)
+def _probe(parts: Parts, others: Mapping[Hole, bytes] = MappingProxyType({})) -> bytes:
+    """``others``: values that are not those of ``_PROBES``."""
+    whole = b"".join(literal + others.get(hole, _PROBES.get(hole, b"")) for literal, hole in parts)
     return whole[len(b"\r\ndata: ") : -len(b"\n\n\r\n")]
 
 
