@@ -45,7 +45,7 @@
 #define LOT_BYTES 16384   /* from here on a lot is due, however few its events are */
 #define READ_BYTES 65536
 #define MOST_READS 128    /* in one call, */
-#define MOST_DUE 32       /* and so many that Python must look at: other tasks must not wait for a whole engine step */
+#define MOST_DUE 12       /* and so many that Python must look at: that takes 2 ms, in which nothing is read */
 #define FORESIGHT_S 5e-5  /* a stamp may be so much ahead of the clock that was read after it */
 #define STEP_S 1e-3       /* as in poller.py: clocks that move apart so far are not believed for DISTRUST_S */
 #define DISTRUST_S 0.1
