@@ -157,13 +157,16 @@ int main(void) {
         if (length == 0) { /* this connection is closed, and another begins */
             gather_feed(fd, data, 0, 1.0 + reads++ * 0.001);
             gather_read(gather, 0, 0.0, 0.005);
-            if (gather->due_count != 1 || gather_drop(gather, fd, 0)) abort();
+            if (gather->due_count != 1) abort();
             take(gather, fd, connection);
             if (kept_of(gather, fd)->shapes[EVENT]) {
                 leave_shape(gather, running);
                 running = kept_of(gather, fd)->shapes[EVENT], running->users++;
             }
-            if (!gather->taken.over || gather->taken.error || !gather_drop(gather, fd, 0)) abort();
+            if (!gather->taken.over || gather->taken.error) abort();
+            const struct lot *rest = &kept_of(gather, fd)->lot;
+            if (rest->noted || rest->reads || rest->over) abort();
+            gather_drop(gather, fd);
             connection++, fd = 3 + (connection * 7) % 500;
             gather_keep(gather, fd);
             learn_head(gather, fd, head, head_length);

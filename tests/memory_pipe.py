@@ -39,7 +39,7 @@ class MemoryPipe:
     def expect(self, on_batch: object, patient: bool) -> None:
         """Nothing is kept back."""
 
-    def keep(self, sure: bool, like: bytes = b"") -> None:
+    def parsed(self, sure: bool, like: bytes = b"") -> None:
         """Nothing is kept back: to wake up costs nothing here."""
 
     def pull(self) -> None:

@@ -127,7 +127,7 @@ class Dealt:
     def expect(self, on_batch: object, patient: bool) -> None:
         """Nothing is kept back."""
 
-    def keep(self, sure: bool, like: bytes = b"") -> None:
+    def parsed(self, sure: bool, like: bytes = b"") -> None:
         """Nothing is kept back."""
 
     def pull(self) -> None:

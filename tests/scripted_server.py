@@ -200,7 +200,7 @@ class _MemoryPipe:
     def expect(self, on_batch: object, patient: bool) -> None:
         """Nothing is kept back."""
 
-    def keep(self, sure: bool, like: bytes = b"") -> None:
+    def parsed(self, sure: bool, like: bytes = b"") -> None:
         pass
 
     def pull(self) -> None:

@@ -192,6 +192,8 @@ class Worker:
         for record in records:
             lines.append(line_of(record))
             self.share.launch_between()
+        if self._disk:  # meanwhile
+            return
         data = b"".join(lines)
         try:
             while data:  # a disk that is nearly full takes a part, and refuses the rest
@@ -305,7 +307,7 @@ def raise_file_limit(streams: int | None, lower: str = "max_in_flight") -> int:
     return wanted
 
 
-def worker_count(asked: int | str) -> int:
+def worker_count(asked: int | str, key: str = "[fleet] workers") -> int:
     """``"auto"``: half of this machine's cores, between 1 and 8. The server under test must not live on the others.
 
     Raises:
@@ -316,5 +318,5 @@ def worker_count(asked: int | str) -> int:
         return max(1, min(8, cores // 2))
     if asked > MOST_PER_CORE * cores:
         most = f"at most {MOST_PER_CORE * cores} ({MOST_PER_CORE} for each core)"
-        raise ScenarioError(f"[fleet] workers: {asked:,} processes on {plural(cores, 'core')}; {most}")
+        raise ScenarioError(f"{key}: {asked:,} processes on {plural(cores, 'core')}; {most}")
     return asked

@@ -191,7 +191,7 @@ class MeasuringClient:
     async def close(self) -> None:
         """Close idle connections and cut requests in flight (their ``send`` returns records)."""
         for active in tuple(self._active):
-            self._cut(active)
+            self.cut(active)
         self._pool.close()
         await asyncio.sleep(0)
 

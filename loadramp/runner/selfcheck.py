@@ -164,7 +164,7 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None, workers: in
     """
     from loadramp.simulator.practise import null_server  # `run` reads the last result, and needs no server
 
-    workers = worker_count(workers)
+    workers = worker_count(workers, "--workers")
     with null_server() as url:
         async with _bench(url, 1, seconds) as bench:
             pacing = [_pacing(await bench.level(rate), say) for rate in PACING_RPS]

@@ -139,60 +139,48 @@ def test_rt01_ten_thousand_requests_at_200_a_second_do_not_drift(work_s: float) 
         assert np.diff(sent_s) == pytest.approx(np.full(9_999, 0.005), abs=1e-9)
 
 
-def test_what_is_due_leaves_between_two_pieces_of_work() -> None:
-    """The loop is busy from 2.001 to 2.101 s, with a pause after the first half of it."""
-    records: list[Record] = []
-    kept: list[FakeClient] = []
+def busy(text: str, at_s: float, work: Callable[[FakeClient, JumpingLoop], None]) -> tuple[Sender, FakeClient]:
+    """100 requests a second from 1 to 4 s, in a loop that does ``work`` at ``at_s``."""
+    kept: list[tuple[Sender, FakeClient]] = []
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, JumpingLoop)
         client = FakeClient(lambda _: 0.001)
-        kept.append(client)
-        text = '[arrivals]\nkind = "constant"'
-        share = Sender(scenario(text), client, loop.time, 0.0, records.append, precise=False)
-
-        def work() -> None:
-            for _ in range(2):
-                loop._now_s += 0.05
-                client.between()
-
-        loop.call_at(2.001, work)
-        share.begin(open_step(100.0, measure_s=2.0), 0)
-        await asyncio.sleep(3.0)
-        await share.finish(1e6)
-
-    run(main())
-    due_s = {record.seq: record.due_s for record in records}
-    late = [at_s for seq, at_s in kept[0].started_s.items() if at_s - due_s[seq] > 1e-6]
-    assert late == pytest.approx([*[2.051] * 5, *[2.101] * 5])
-
-
-def test_a_request_that_cannot_be_built_between_two_pieces_of_work_ends_the_run() -> None:
-    kept: list[Sender] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, JumpingLoop)
-        client = FakeClient(lambda _: 0.001)
-        share = Sender(scenario(), client, loop.time, 0.0, [].append, precise=False)
-        kept.append(share)
-
-        def prepare(arrival: Arrival, content: Any) -> bytes:
-            raise ScenarioError("too large")
-
-        def work() -> None:
-            client.prepare = prepare  # type: ignore[method-assign]
-            loop._now_s += 1.0
-            client.between()
-
-        loop.call_at(2.0, work)
+        share = Sender(scenario(text), client, loop.time, 0.0, lambda _: None, precise=False)
+        kept.append((share, client))
+        loop.call_at(at_s, work, client, loop)
         share.begin(open_step(100.0, measure_s=3.0), 0)
         await asyncio.sleep(6.0)
         await share.finish(1e6)
 
     run(main())
-    assert kept[0].failure == "ScenarioError: too large"
+    return kept[0]
+
+
+def test_what_is_due_leaves_between_two_pieces_of_work() -> None:
+    """The loop is busy from 2.001 to 2.101 s, with a pause after the first half of it."""
+
+    def work(client: FakeClient, loop: JumpingLoop) -> None:
+        for _ in range(2):
+            loop._now_s += 0.05
+            client.between()
+
+    _, client = busy('[arrivals]\nkind = "constant"', 2.001, work)
+    late = [at_s for seq, at_s in client.started_s.items() if at_s - (1.005 + 0.01 * seq) > 1e-6]
+    assert late == pytest.approx([*[2.051] * 5, *[2.101] * 5])
+
+
+def test_a_request_that_cannot_be_built_between_two_pieces_of_work_ends_the_run() -> None:
+    def prepare(arrival: Arrival, content: Any) -> bytes:
+        raise ScenarioError("too large")
+
+    def work(client: FakeClient, loop: JumpingLoop) -> None:
+        client.prepare = prepare  # type: ignore[method-assign]
+        loop._now_s += 1.0
+        client.between()
+
+    assert busy("", 2.0, work)[0].failure == "ScenarioError: too large"
 
 
 @pytest.mark.parametrize("answer_s", [2.0, 9.0])

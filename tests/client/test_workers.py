@@ -246,6 +246,8 @@ def test_the_number_of_workers_is_asked_or_half_the_cores(monkeypatch: pytest.Mo
     assert worker_count(1024) == 1024
     with pytest.raises(ScenarioError, match=r"\[fleet\] workers: 1,025 processes on 64 cores; at most 1024 \(16 for"):
         worker_count(1025)
+    with pytest.raises(ScenarioError, match="--workers: 1,025 processes on 64 cores"):
+        worker_count(1025, "--workers")
 
 
 @pytest.mark.parametrize(

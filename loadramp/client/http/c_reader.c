@@ -38,7 +38,7 @@
 
 #include "event_bytes.h"
 
-#define GATHER_LAYOUT 6
+#define GATHER_LAYOUT 7
 #define LOT_EVENTS 256    /* noted events are due when there are so many */
 #define READ_EVENTS 256   /* a read with more events is not noted */
 #define LOT_READS 32      /* plain reads are due when there are so many */
@@ -186,14 +186,12 @@ int gather_keep(struct gather *gather, int fd) {
     return kept != NULL;
 }
 
-/* No longer. 0: not while something waits, unless it may be lost. */
-int gather_drop(struct gather *gather, int fd, int lose) {
+/* No longer; what waits is lost. */
+void gather_drop(struct gather *gather, int fd) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
-    int done = !kept || lose || !(kept->lot.noted || kept->lot.reads || kept->lot.over);
-    if (kept && done) forget(gather, kept), gather->kept[fd] = NULL;
+    if (kept) forget(gather, kept), gather->kept[fd] = NULL;
     pthread_mutex_unlock(&gather->lock);
-    return done;
 }
 
 /* Begins with a reply if one is expected. */

@@ -35,7 +35,7 @@ TRIES, WORN = 4, 32
 """Of so many events in a row that have another shape each is learned; after WORN of one shape again so many."""
 OPENING_BYTES = 8192
 """Of a reply that is longer before its first events are noted nothing is learned."""
-_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 6, 32, 512, 16_384 + 65_536, 128
+_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 7, 32, 512, 16_384 + 65_536, 128
 _HEAD = Struct("=13i")
 _HOLES: dict[Hole, int] = {
     "end": 0,
@@ -254,9 +254,9 @@ class CReader:
             raise MemoryError
         return KeptReads(self, fd)
 
-    def drop(self, fd: int, lose: bool = True) -> bool:
-        """No longer, and the ``KeptReads`` must not be used again. False: something waits that may not be lost."""
-        return bool(self._library.gather_drop(self._at, fd, lose))
+    def drop(self, fd: int) -> None:
+        """No longer; what waits is lost, and the ``KeptReads`` must not be used again."""
+        self._library.gather_drop(self._at, fd)
 
     def read(self, epoll_fd: int, offset_s: float | None, late_s: float) -> tuple[int, list[int], int]:
         """Read what is ready; returns how many sockets that was, those that must be looked at, and how many reads held
@@ -329,7 +329,7 @@ def load(path: Path = LIBRARY) -> Any:
     for name, result, arguments in (
         ("gather_new", pointer, []),
         ("gather_keep", number, [pointer, number]),
-        ("gather_drop", number, [pointer, number, number]),
+        ("gather_drop", None, [pointer, number]),
         ("gather_free", None, [pointer]),
         ("gather_read", number, [pointer, number, seconds, seconds]),
         ("gather_take", None, [pointer, number]),

@@ -298,7 +298,7 @@ class ActiveRequest:
             self.check()  # sets the timer to the short wait for the response's end
         connection = self.connection
         if connection is not None and connection.pipe is not None:
-            connection.pipe.keep(self.reader.patient, self.reader.answer.like)
+            connection.pipe.parsed(self.reader.patient, self.reader.answer.like)
 
     def pull(self) -> None:
         """Take what the connection holds back; the end may be among it."""
@@ -384,7 +384,7 @@ class ActiveRequest:
             self.record.stamps = connection.pipe.stamps
             if getattr(connection.pipe, "late_reads", 0) > self._late:
                 self.record.warnings.append("late_reads")
-            connection.pipe.keep(False)
+            connection.pipe.parsed(False)
         if self.reader.over and self.reader.reusable and not connection.dead:
             self._pool.keep(connection)
         else:

@@ -52,7 +52,7 @@ class Pipe(Protocol):
         """A request is about to be written. Reads of whole events in its reply may wait until there is a batch of them,
         and where it is ``patient``, all of the reply until it is over. A pipe may ignore this."""
 
-    def keep(self, sure: bool, like: bytes = b"") -> None:
+    def parsed(self, sure: bool, like: bytes = b"") -> None:
         """Call it each time that all that came was parsed. ``sure``: a whole event was the last of it. Only then events
         may be noted without being parsed. ``like``: the JSON of an event as the next ones may be."""
 
@@ -142,7 +142,7 @@ class SocketPipe:
         if self._kept is not None:
             self._kept.expect(patient)
 
-    def keep(self, sure: bool, like: bytes = b"") -> None:
+    def parsed(self, sure: bool, like: bytes = b"") -> None:
         self._sure, self._like = sure, like
         if self._kept is not None and self._fd >= 0 and not self._pulling:  # else there is more to be parsed
             self._kept.note(sure, like)
@@ -161,7 +161,7 @@ class SocketPipe:
         finally:
             self._pulling = False
         if self._sure:
-            self.keep(True, self._like)
+            self.parsed(True, self._like)
         if taken.over and self._fd >= 0:
             if taken.error:
                 self._ended("reset", describe_os_error(OSError(taken.error, "")))
@@ -305,7 +305,7 @@ class TlsPipe:
     def expect(self, on_batch: OnBatch, patient: bool) -> None:
         """Data is encrypted when it is read, so none can be held back."""
 
-    def keep(self, sure: bool, like: bytes = b"") -> None:
+    def parsed(self, sure: bool, like: bytes = b"") -> None:
         """Nothing is held back."""
 
     def pull(self) -> None:
